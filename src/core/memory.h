@@ -1,0 +1,94 @@
+// Accounted memory: pooled, 2 MiB-aligned arenas with transparent huge pages, every block under a tag.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+namespace lode {
+
+enum class MemoryTag : std::uint8_t {
+  weights,        // parameters in the precision of the optimizer's arithmetic
+  derived,        // copies of weights in another form (bf16, ...)
+  gradients,      // gradients of parameters
+  optimizer,      // optimizer state
+  activations,    // what the tape holds and gradients of activations
+  workspace,      // scratch of kernels
+  communication,  // buffers of collectives
+  data,           // token streams, batches
+  program,        // everything else that is accounted
+};
+inline constexpr int kNumMemoryTags = 9;
+std::string_view name_of(MemoryTag tag);
+
+struct MemoryUse {
+  std::array<std::size_t, kNumMemoryTags> current{};  // bytes handed out now
+  std::array<std::size_t, kNumMemoryTags> peak{};     // largest `current` of each tag, each at its own moment
+  std::size_t total_current = 0;
+  std::size_t total_peak = 0;
+  std::size_t reserved = 0;  // bytes mapped from the system, pooled blocks included
+};
+
+class Memory;
+
+// One block handed out by a Memory; returns to its pool when the last owner drops it. Contents start undefined.
+class Storage {
+ public:
+  Storage(Memory* memory, std::byte* data, std::size_t bytes, std::size_t capacity, MemoryTag tag)
+      : memory_(memory), data_(data), bytes_(bytes), capacity_(capacity), tag_(tag) {}
+  ~Storage();
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  MemoryTag tag() const { return tag_; }
+
+ private:
+  friend class Memory;
+  Memory* memory_;
+  std::byte* data_;
+  std::size_t bytes_, capacity_;
+  MemoryTag tag_;
+};
+
+// A pool of one run. Thread-safe. Must outlive its storages.
+class Memory {
+ public:
+  // limit: the most bytes that may be mapped at once; 0 = no limit. Beyond it allocate throws Error(memory)
+  // with the table by tag.
+  explicit Memory(std::size_t limit = 0) : limit_(limit) {}
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // At least `bytes` bytes, aligned to 64 (to 2 MiB from 1 MiB up). bytes = 0 gives a valid empty storage.
+  std::shared_ptr<Storage> allocate(std::size_t bytes, MemoryTag tag);
+  MemoryUse use() const;
+  void reset_peak();
+
+ private:
+  friend class Storage;
+  void release(Storage& storage);
+  std::byte* take(std::size_t capacity);
+  std::byte* map_region(std::size_t bytes);
+
+  struct Region {
+    std::byte* data;
+    std::size_t bytes;
+  };
+  mutable std::mutex mutex_;
+  std::multimap<std::size_t, std::byte*> free_;  // capacity -> block
+  std::vector<Region> regions_;                  // for unmapping
+  std::byte* slab_ = nullptr;                    // rest of the region that small blocks are cut from
+  std::size_t slab_left_ = 0;
+  std::size_t limit_;
+  MemoryUse use_;
+};
+
+}  // namespace lode
