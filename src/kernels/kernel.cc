@@ -1,0 +1,23 @@
+#include "kernels/kernel.h"
+
+#include <algorithm>
+
+namespace lode {
+
+std::byte* Workspace::take(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  constexpr std::size_t kRegion = std::size_t{4} << 20;
+  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  while (region_ < regions_.size() && regions_[region_]->bytes() - used_ < bytes) {
+    ++region_;
+    used_ = 0;
+  }
+  if (region_ == regions_.size()) {
+    regions_.push_back(memory_->allocate(std::max(bytes, kRegion), MemoryTag::workspace));
+  }
+  std::byte* data = regions_[region_]->data() + used_;
+  used_ += bytes;
+  return data;
+}
+
+}  // namespace lode
