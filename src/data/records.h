@@ -1,0 +1,68 @@
+// Documents of a source file: raw records are cut out in order, then turned into text, which may be done in
+// parallel.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "data/sources.h"
+
+namespace lode {
+
+enum class BadRecords { fail, skip };
+
+struct ReadOptions {
+  std::string text_column = "text";  // of JSON records
+  std::string separator;             // between documents of a text file; empty: the file is one document
+  BadRecords bad_records = BadRecords::fail;  // broken, wrong type, not UTF-8, NUL
+  std::size_t max_record_bytes = 256u
+                                 << 20;  // a longer line or array element is an error under both policies
+  std::size_t max_document_bytes = 1u << 30;  // of text files
+};
+
+// What was met while reading. Bad records are counted by reason; the first few are listed as "file:line:
+// reason".
+struct ReadReport {
+  std::int64_t documents = 0, text_bytes = 0;
+  std::int64_t empty = 0;  // dropped: nothing but white space
+  std::int64_t crlf = 0;   // text documents whose CRLF became LF
+  std::map<std::string, std::int64_t> bad;
+  std::vector<std::string> bad_examples;
+
+  void add(const ReadReport& other);
+  std::int64_t num_bad() const;
+  Json to_json() const;
+  static ReadReport from_json(const Json& json);  // throws Error(data)
+  std::vector<std::string> lines() const;         // for people; nothing when nothing was odd
+};
+
+// One undigested record. Line numbers count from 1.
+struct RawRecord {
+  std::string text;
+  std::int64_t line = 1;
+  std::int64_t offset = 0;  // of its first byte in the decompressed file, normalised line ends counted as one
+  bool normalized = false;  // CRLF became LF
+  std::string bad;          // reason, when the record could be cut out but the file is broken here
+};
+
+// Cuts a file into records: lines or array elements of JSON (whichever the file holds, whatever it is
+// called), documents of text. A leading byte order mark is dropped. Memory is bounded by the longest record.
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  virtual bool next(RawRecord& record) = 0;  // false at the end
+};
+std::unique_ptr<RecordReader> open_records(FileSystem& files, const SourceFile& source,
+                                           const ReadOptions& options);
+
+// Turns a record into its text and counts it. False when there is nothing to keep: empty, or bad under
+// `skip`. Under `fail` throws Error(data) "file:line: reason".
+bool decode_record(const SourceFile& source, const ReadOptions& options, RawRecord& record, std::string& text,
+                   ReadReport& report);
+
+}  // namespace lode
