@@ -29,7 +29,9 @@ namespace {
 constexpr std::size_t kLargestWrite = std::size_t{1} << 30;
 
 int open_file(const std::string& path, int flags, std::string_view operation) {
-  if (path.find('\0') != std::string::npos) fail_file(path, operation, EINVAL);
+  if (path.find('\0') != std::string::npos) {
+    fail(ErrorKind::data, "{}: cannot {}: a NUL byte follows in the path", path.c_str(), operation);
+  }
   for (;;) {
     const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
     if (descriptor >= 0) return descriptor;

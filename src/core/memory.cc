@@ -11,12 +11,16 @@ namespace lode {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = std::size_t{1} << 20;  // blocks from here on have regions of their own
-constexpr std::size_t kSlab = std::size_t{8} << 20;   // smaller ones are cut from slabs of this size
+constexpr std::size_t kLarge = std::size_t{1} << 20;         // blocks from here on have regions of their own
+constexpr std::size_t kSlab = std::size_t{8} << 20;          // smaller ones are cut from slabs of this size
+constexpr std::size_t kLargestBlock = std::size_t{1} << 47;  // the address space; sizes beyond could overflow
 
-std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t n, std::size_t unit) {
+  return (n + unit - 1) / unit * unit;
+}
 
-// Small blocks come in powers of two and steps of a quarter between them, so that a pool block fits many sizes.
+// Small blocks come in powers of two and steps of a quarter between them, so that a pool block fits many
+// sizes.
 std::size_t capacity_for(std::size_t bytes) {
   if (bytes >= kLarge) return round_up(bytes, kHugePage);
   const std::size_t wanted = std::max<std::size_t>(bytes, 64);
@@ -27,19 +31,30 @@ std::size_t capacity_for(std::size_t bytes) {
 }  // namespace
 
 std::string_view name_of(MemoryTag tag) {
-  static constexpr std::string_view kNames[kNumMemoryTags] = {"weights",     "derived",   "gradients",
-                                                              "optimizer",   "activations", "workspace",
-                                                              "communication", "data",      "program"};
+  static constexpr std::string_view kNames[kNumMemoryTags] = {"weights",       "derived",     "gradients",
+                                                              "optimizer",     "activations", "workspace",
+                                                              "communication", "data",        "program"};
   return kNames[static_cast<int>(tag)];
 }
 
-Storage::~Storage() { memory_->release(*this); }
+Storage::~Storage() {
+  memory_->release(*this);
+}
 
 Memory::~Memory() {
   for (const Region& region : regions_) munmap(region.data, region.bytes);
 }
 
+void Memory::unmap_free_regions() {
+  for (auto block = free_.lower_bound(kLarge); block != free_.end(); block = free_.erase(block)) {
+    munmap(block->second, block->first);
+    std::erase_if(regions_, [&](const Region& region) { return region.data == block->second; });
+    use_.reserved -= block->first;
+  }
+}
+
 std::byte* Memory::map_region(std::size_t bytes) {
+  if (limit_ != 0 && use_.reserved + bytes > limit_) unmap_free_regions();
   if (limit_ != 0 && use_.reserved + bytes > limit_) {
     std::string table;
     for (int t = 0; t < kNumMemoryTags; ++t) {
@@ -52,7 +67,12 @@ std::byte* Memory::map_region(std::size_t bytes) {
   }
   // Mapped with room to align, the rest is given back.
   const std::size_t padded = bytes + kHugePage;
-  void* raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw =
+      mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) {
+    unmap_free_regions();
+    raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  }
   if (raw == MAP_FAILED) {
     fail(ErrorKind::memory, "the system has no {} of memory to give; {} are mapped", format_bytes(bytes),
          format_bytes(use_.reserved));
@@ -88,6 +108,7 @@ std::byte* Memory::take(std::size_t capacity) {
 }
 
 std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
+  if (bytes > kLargestBlock) fail(ErrorKind::memory, "a block of {} cannot be had", format_bytes(bytes));
   std::size_t capacity = capacity_for(bytes);
   std::byte* data;
   {

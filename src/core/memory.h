@@ -36,7 +36,8 @@ struct MemoryUse {
 
 class Memory;
 
-// One block handed out by a Memory; returns to its pool when the last owner drops it. Contents start undefined.
+// One block handed out by a Memory; returns to its pool when the last owner drops it. Contents start
+// undefined.
 class Storage {
  public:
   Storage(Memory* memory, std::byte* data, std::size_t bytes, std::size_t capacity, MemoryTag tag)
@@ -60,8 +61,8 @@ class Storage {
 // A pool of one run. Thread-safe. Must outlive its storages.
 class Memory {
  public:
-  // limit: the most bytes that may be mapped at once; 0 = no limit. Beyond it allocate throws Error(memory)
-  // with the table by tag.
+  // limit: the most bytes that may be mapped at once; 0 = no limit. Beyond it pooled blocks are given back to
+  // the system, then allocate throws Error(memory) with the table by tag.
   explicit Memory(std::size_t limit = 0) : limit_(limit) {}
   ~Memory();
   Memory(const Memory&) = delete;
@@ -77,6 +78,7 @@ class Memory {
   void release(Storage& storage);
   std::byte* take(std::size_t capacity);
   std::byte* map_region(std::size_t bytes);
+  void unmap_free_regions();
 
   struct Region {
     std::byte* data;

@@ -35,7 +35,7 @@ class FirstException {
 void parallel_for(int threads, std::int64_t n, std::int64_t grain,
                   FunctionRef<void(std::int64_t, std::int64_t)> body) {
   if (n <= 0) return;
-  const std::int64_t parts = std::min<std::int64_t>(threads, (n + grain - 1) / std::max<std::int64_t>(grain, 1));
+  const std::int64_t parts = std::min<std::int64_t>(threads, n / std::max<std::int64_t>(grain, 1));
   if (parts <= 1 || omp_in_parallel()) {
     body(0, n);
     return;

@@ -39,7 +39,7 @@ void run_on(int parts, const Body& body) {
 void parallel_for(int threads, std::int64_t n, std::int64_t grain,
                   FunctionRef<void(std::int64_t, std::int64_t)> body) {
   if (n <= 0) return;
-  const std::int64_t parts = std::min<std::int64_t>(threads, (n + grain - 1) / std::max<std::int64_t>(grain, 1));
+  const std::int64_t parts = std::min<std::int64_t>(threads, n / std::max<std::int64_t>(grain, 1));
   if (parts <= 1 || in_parallel) {
     body(0, n);
     return;
