@@ -1,4 +1,5 @@
-// Matrix products on row-major, possibly strided operands.
+// Matrix products on row-major, possibly strided operands. Bit-equal from run to run for a fixed number of
+// threads.
 #pragma once
 
 #include <string>
@@ -8,8 +9,9 @@
 namespace lode {
 
 // c = op(a) * op(b) (+ bias) (+ c when accumulate), accumulation in f32.
-// a [M, K] ([K, M] when transpose_a), b [K, N] ([N, K] when transpose_b), c [M, N]; a and b of one dtype (f32 or bf16),
-// c f32 or bf16; bias [1, N] f32 or data == nullptr. Views must not overlap. Empty products leave c = 0 or unchanged.
+// a [M, K] ([K, M] when transpose_a), b [K, N] ([N, K] when transpose_b), c [M, N]; a and b of one dtype (f32
+// or bf16), c f32 or bf16; bias [1, N] f32 or data == nullptr. c must not overlap an input. Without any K the
+// product counts as 0.
 struct MatMul {
   ConstView a, b;
   bool transpose_a = false, transpose_b = false;
@@ -17,6 +19,9 @@ struct MatMul {
   bool accumulate = false;
   View c;
 };
+
+// Calls at the same time need a KernelContext with a workspace of its own each. Inside a parallel region one
+// thread is used, whatever context.threads says.
 void matmul(KernelContext& context, const MatMul& product);
 
 // How products of bf16 are computed here: "bf16 dot products", or "widened to f32" with the reason.
@@ -27,7 +32,8 @@ struct MatMulPath {
 MatMulPath bf16_matmul_path();
 std::string matmul_library_version();  // "oneDNN 2.6.3"
 
-// Best GFLOP/s of square products (2048, and 4096 when thorough) of a dtype: the peak that utilisation is measured against.
+// Best GFLOP/s of square products (2048, and 4096 when thorough) of a dtype: the peak that utilisation is
+// measured against.
 double measure_matmul_peak(KernelContext& context, Memory& memory, DType dtype, bool thorough);
 
 }  // namespace lode
