@@ -1,0 +1,73 @@
+// The explicit tape. An op that records pushes one or more nodes; backward runs them in reverse, deterministically, and
+// frees what a node saved as soon as it has run.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "autograd/context.h"
+
+namespace lode {
+
+// Index of a value's gradient on the tape; kNoGradient: nobody wants it.
+using GradientId = std::int32_t;
+inline constexpr GradientId kNoGradient = -1;
+
+// An activation and where its gradient goes.
+struct Value {
+  Tensor data;
+  GradientId gradient = kNoGradient;
+
+  bool wants_gradient() const { return gradient != kNoGradient; }
+};
+
+// A tensor that a node keeps for its backward. The policy is `keep`: the node holds the tensor until it has run.
+class Saved {
+ public:
+  explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
+  const Tensor& get() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+};
+
+class Tape {
+ public:
+  using Backward = std::function<void(Context&, Tape&)>;
+
+  GradientId new_gradient();
+
+  // `op` names a static string. The node runs when the gradient of `output` is there; a node without output
+  // (kNoGradient) always runs.
+  void record(Context& context, const char* op, GradientId output, Backward backward);
+
+  // Adds to a gradient; the first addition takes the tensor itself. Without a gradient wanted it is dropped.
+  void add_gradient(Context& context, GradientId id, Tensor gradient);
+  // The gradient, left in place (an op with two nodes reads it twice) or taken away.
+  const Tensor& gradient(GradientId id) const;
+  Tensor take_gradient(GradientId id);
+
+  // Runs all nodes in reverse and leaves the tape empty. Gradients of values must have been added by the loss op's node.
+  void backward(Context& context);
+  void clear();
+  std::size_t size() const { return nodes_.size(); }
+
+ private:
+  struct Node {
+    const char* op;
+    GradientId output;
+    std::string scope;
+    Backward backward;
+  };
+  std::vector<Node> nodes_;
+  std::vector<Tensor> gradients_;
+};
+
+// Records when the context has a tape; gives the new value its gradient id.
+Value make_value(Context& context, Tensor data, bool wants_gradient);
+
+// When the context searches for non-finite numbers: looks at an op's output (a row per token).
+void inspect(Context& context, const char* op, const Tensor& output, bool backward = false);
+
+}  // namespace lode

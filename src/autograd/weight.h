@@ -1,0 +1,56 @@
+// What ops see of a parameter: a scoped use of its values in one form, and a place for its gradient.
+#pragma once
+
+#include "autograd/context.h"
+
+namespace lode {
+
+// Where the gradient of a weight is accumulated, in f32. Until the first write of a step its contents are stale.
+class GradientSink {
+ public:
+  // The buffer, to be overwritten when `accumulate` comes back false, else added to.
+  struct Target {
+    View view;
+    bool accumulate;
+  };
+  // For kernels that can overwrite.
+  Target target(Context& context);
+  // For kernels that only add: zero-filled at the first use in a step.
+  View adding(Context& context);
+  void allocate(Memory& memory, std::int64_t rows, std::int64_t cols);
+  // Starts a new step: the next write overwrites.
+  void reset() { stale_ = true; }
+  bool stale() const { return stale_; }
+  const Tensor& tensor() const { return gradient_; }
+
+ private:
+  Tensor gradient_;
+  bool stale_ = true;
+};
+
+// A matrix of weights [rows, cols] (a vector is [1, n]). acquire() and release() bracket every access: the one place
+// for derived forms, later for gathering, offload and dequantisation.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual std::int64_t rows() const = 0;
+  virtual std::int64_t cols() const = 0;
+  virtual ConstView acquire(Context& context, DType form) = 0;
+  virtual void release() = 0;
+  virtual GradientSink* gradient() = 0;  // nullptr: frozen
+};
+
+class WeightUse {
+ public:
+  WeightUse(Context& context, Weight& weight, DType form) : weight_(weight), view_(weight.acquire(context, form)) {}
+  ~WeightUse() { weight_.release(); }
+  WeightUse(const WeightUse&) = delete;
+  WeightUse& operator=(const WeightUse&) = delete;
+  ConstView view() const { return view_; }
+
+ private:
+  Weight& weight_;
+  ConstView view_;
+};
+
+}  // namespace lode

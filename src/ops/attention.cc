@@ -1,0 +1,77 @@
+#include "ops/attention.h"
+
+#include "autograd/profile.h"
+
+namespace lode {
+namespace {
+
+struct Columns {
+  std::int64_t q, kv;  // widths
+  explicit Columns(const AttentionShape& shape)
+      : q(shape.heads * shape.head_dim), kv(shape.kv_heads * shape.head_dim) {}
+};
+
+}  // namespace
+
+double attention_forward_flops(const Segments& segments, const AttentionShape& shape) {
+  double squares = 0;
+  for (const Segment& segment : segments.list()) {
+    if (!segment.padding) squares += static_cast<double>(segment.length) * static_cast<double>(segment.length);
+  }
+  return 2.0 * squares * static_cast<double>(shape.heads * shape.head_dim);
+}
+
+Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape) {
+  const Columns columns(shape);
+  const std::int64_t rows = qkv.data.rows();
+  if (qkv.data.cols() != columns.q + 2 * columns.kv || rows != batch.num_tokens() ||
+      shape.heads % shape.kv_heads != 0) {
+    fail(ErrorKind::internal, "attention: qkv is [{}, {}] for {} heads, {} key/value heads of {} and {} tokens", rows,
+         qkv.data.cols(), shape.heads, shape.kv_heads, shape.head_dim, batch.num_tokens());
+  }
+  const double flops = attention_forward_flops(batch.segments(), shape);
+  Tensor o = context.activation(rows, columns.q);
+  Tensor lse(context.memory, MemoryTag::activations, DType::f32, shape.heads, rows);
+  const View all = qkv.data.view();
+  {
+    OpTimer timer(context, "attention", flops);
+    attention_forward(o.dtype(), context.kernel,
+                      {.shape = shape,
+                       .q = all.slice_cols(0, columns.q),
+                       .k = all.slice_cols(columns.q, columns.kv),
+                       .v = all.slice_cols(columns.q + columns.kv, columns.kv),
+                       .segments = &batch.segments(),
+                       .o = o.view(),
+                       .lse = lse.view()});
+  }
+  inspect(context, "attention", o);
+
+  Value out = make_value(context, o, qkv.wants_gradient());
+  if (!out.wants_gradient()) return out;
+  context.tape->record(
+      context, "attention", out.gradient,
+      [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch, saved_qkv = Saved(qkv.data),
+       saved_o = Saved(o), saved_lse = Saved(lse)](Context& c, Tape& tape) {
+        const Tensor dout = tape.take_gradient(id);
+        OpTimer timer(c, "attention backward", 2 * flops);
+        const View in = saved_qkv.get().view();
+        Tensor dqkv = c.activation(in.rows, in.cols);
+        const View d = dqkv.view();
+        attention_backward(in.dtype, c.kernel,
+                           {.shape = shape,
+                            .q = in.slice_cols(0, columns.q),
+                            .k = in.slice_cols(columns.q, columns.kv),
+                            .v = in.slice_cols(columns.q + columns.kv, columns.kv),
+                            .o = saved_o.get().view(),
+                            .lse = saved_lse.get().view(),
+                            .dout = dout.view(),
+                            .segments = &batch.segments(),
+                            .dq = d.slice_cols(0, columns.q),
+                            .dk = d.slice_cols(columns.q, columns.kv),
+                            .dv = d.slice_cols(columns.q + columns.kv, columns.kv)});
+        tape.add_gradient(c, qkv_id, std::move(dqkv));
+      });
+  return out;
+}
+
+}  // namespace lode

@@ -1,0 +1,17 @@
+// Causal self-attention of a fused projection qkv [T, (heads + 2 kv_heads) * head_dim], columns q | k | v; o [T, heads *
+// head_dim]. Formulas in kernels/attention.h. Backward recomputes the probabilities tile by tile; dqkv is a new gradient.
+#pragma once
+
+#include "autograd/tape.h"
+#include "kernels/attention.h"
+#include "ops/batch.h"
+
+namespace lode {
+
+// The batch must live until backward has run.
+Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape);
+
+// Forward multiply-adds count 2: 2 products of half a square, per segment. What utilisation is computed from.
+double attention_forward_flops(const Segments& segments, const AttentionShape& shape);
+
+}  // namespace lode

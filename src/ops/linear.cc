@@ -1,0 +1,79 @@
+#include "ops/linear.h"
+
+#include "autograd/profile.h"
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+
+namespace lode {
+namespace {
+
+double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+Tensor input_gradient(Context& context, const Tensor& dy, Weight& weight) {
+  OpTimer timer(context, "linear dX", product_flops(dy.rows(), weight.cols(), weight.rows()));
+  Tensor dx = context.activation(dy.rows(), weight.cols());
+  const WeightUse w(context, weight, context.dtype);
+  matmul(context.kernel, {.a = dy.view(), .b = w.view(), .c = dx.view()});
+  return dx;
+}
+
+void weight_gradient(Context& context, const Tensor& dy, const Tensor& x, Weight& weight, Weight* bias) {
+  OpTimer timer(context, "linear dW", product_flops(weight.rows(), weight.cols(), dy.rows()));
+  const auto target = weight.gradient()->target(context);
+  matmul(context.kernel, {.a = dy.view(),
+                          .b = x.view(),
+                          .transpose_a = true,
+                          .accumulate = target.accumulate,
+                          .c = target.view});
+  if (bias != nullptr && bias->gradient() != nullptr) {
+    const auto bias_target = bias->gradient()->target(context);
+    sum_rows(dy.dtype(), context.kernel, dy.view(), bias_target.accumulate, bias_target.view);
+  }
+}
+
+}  // namespace
+
+Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
+  if (x.data.cols() != weight.cols() || (bias != nullptr && bias->cols() != weight.rows())) {
+    fail(ErrorKind::internal, "linear: x is [{}, {}], the weight [{}, {}]", x.data.rows(), x.data.cols(), weight.rows(),
+         weight.cols());
+  }
+  Tensor y = context.activation(x.data.rows(), weight.rows());
+  {
+    OpTimer timer(context, "linear", product_flops(y.rows(), y.cols(), x.data.cols()));
+    const WeightUse w(context, weight, context.dtype);
+    MatMul product{.a = x.data.view(), .b = w.view(), .transpose_b = true, .c = y.view()};
+    if (bias == nullptr) {
+      matmul(context.kernel, product);
+    } else {
+      const WeightUse b(context, *bias, DType::f32);
+      product.bias = b.view();
+      matmul(context.kernel, product);
+    }
+  }
+  inspect(context, "linear", y);
+
+  const bool wants_dw = weight.gradient() != nullptr;
+  Value out = make_value(context, std::move(y), x.wants_gradient() || wants_dw);
+  if (!out.wants_gradient()) return out;
+  const GradientId id = out.gradient, x_id = x.gradient;
+  if (x.wants_gradient()) {
+    context.tape->record(context, "linear", id, [id, x_id, w = &weight](Context& c, Tape& tape) {
+      tape.add_gradient(c, x_id, input_gradient(c, tape.take_gradient(id), *w));
+    });
+  }
+  if (wants_dw) {
+    // Runs before dX, so that x is free before dX is made.
+    const bool last = !x.wants_gradient();
+    context.tape->record(context, "linear", id,
+                         [id, last, saved = Saved(x.data), w = &weight, bias](Context& c, Tape& tape) {
+                           const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
+                           weight_gradient(c, dy, saved.get(), *w, bias);
+                         });
+  }
+  return out;
+}
+
+}  // namespace lode

@@ -1,0 +1,120 @@
+#include "ops/linear_cross_entropy.h"
+
+#include <algorithm>
+
+#include "autograd/profile.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/matmul.h"
+
+namespace lode {
+namespace {
+
+// Logits of a chunk take at most this much: large enough for efficient products, small beside a model.
+constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
+
+std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
+  const std::int64_t fitting = kChunkBytes / (vocabulary * 4) / 128 * 128;
+  return std::min(tokens, std::max<std::int64_t>(fitting, 128));
+}
+
+struct Head {
+  Context& context;
+  const Tensor& x;
+  Weight& weight;
+  const Batch& batch;
+  Tensor dx;  // undefined: not wanted
+  bool wants_dw;
+};
+
+double flops_of(const Head& head, std::int64_t tokens) {
+  return 2.0 * static_cast<double>(tokens) * static_cast<double>(head.weight.rows()) *
+         static_cast<double>(head.weight.cols());
+}
+
+// One chunk: logits in f32, their gradient in the activations' dtype over the same memory.
+void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits_memory, float loss_scale,
+               std::span<float> weights, TokenLosses& out) {
+  Context& context = head.context;
+  const std::int64_t vocabulary = head.weight.rows();
+  const View logits{logits_memory, DType::f32, count, vocabulary, vocabulary};
+  const View dlogits{logits_memory, context.dtype, count, vocabulary,
+                     context.dtype == DType::f32 ? vocabulary : 2 * vocabulary};
+  const ConstView x = head.x.view().slice_rows(begin, count);
+  const WeightUse w(context, head.weight, context.dtype);
+  {
+    OpTimer timer(context, "head", flops_of(head, count));
+    matmul(context.kernel, {.a = x, .b = w.view(), .transpose_b = true, .c = logits});
+  }
+  const bool wants_gradient = head.dx.defined() || head.wants_dw;
+  const auto offset = static_cast<std::size_t>(begin), length = static_cast<std::size_t>(count);
+  for (std::size_t i = 0; i < length; ++i) weights[i] = head.batch.loss_weight()[offset + i] * loss_scale;
+  {
+    OpTimer timer(context, "cross entropy", 0, static_cast<double>(logits.numel()) * (wants_gradient ? 6 : 4));
+    CrossEntropyRows rows{.logits = logits,
+                          .labels = std::span(head.batch.labels()).subspan(offset, length),
+                          .weight = weights.first(length),
+                          .loss = std::span(out.loss).subspan(offset, length),
+                          .correct = std::span(out.correct).subspan(offset, length)};
+    if (wants_gradient) rows.dlogits = dlogits;
+    cross_entropy_rows(DType::f32, context.kernel, rows);
+  }
+  if (head.dx.defined()) {
+    OpTimer timer(context, "head dX", flops_of(head, count));
+    matmul(context.kernel, {.a = dlogits, .b = w.view(), .c = head.dx.view().slice_rows(begin, count)});
+  }
+  if (head.wants_dw) {
+    OpTimer timer(context, "head dW", flops_of(head, count));
+    const auto target = head.weight.gradient()->target(context);
+    matmul(context.kernel,
+           {.a = dlogits, .b = x, .transpose_a = true, .accumulate = target.accumulate, .c = target.view});
+  }
+}
+
+}  // namespace
+
+TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
+                                 float loss_scale) {
+  const std::int64_t tokens = x.data.rows();
+  if (tokens != batch.num_tokens() || x.data.cols() != weight.cols()) {
+    fail(ErrorKind::internal, "linear_cross_entropy: x is [{}, {}], the weight [{}, {}], the batch has {} tokens", tokens,
+         x.data.cols(), weight.rows(), weight.cols(), batch.num_tokens());
+  }
+  for (const std::int32_t label : batch.labels()) {
+    if (label != kIgnoreLabel && (label < 0 || label >= weight.rows())) {
+      fail(ErrorKind::data, "label {} is outside the model's vocabulary of {}", label, weight.rows());
+    }
+  }
+  TokenLosses out;
+  out.loss.assign(static_cast<std::size_t>(tokens), 0.0f);
+  out.correct.assign(static_cast<std::size_t>(tokens), 0);
+  Head head{.context = context,
+            .x = x.data,
+            .weight = weight,
+            .batch = batch,
+            .dx = x.wants_gradient() ? context.activation(tokens, x.data.cols()) : Tensor(),
+            .wants_dw = context.tape != nullptr && weight.gradient() != nullptr};
+  {
+    const std::int64_t chunk = chunk_tokens(tokens, weight.rows());
+    Workspace::Scope scope(*context.kernel.workspace);
+    float* logits = scope.take<float>(chunk * weight.rows());
+    std::vector<float> weights(static_cast<std::size_t>(chunk));
+    for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
+      run_chunk(head, begin, std::min(chunk, tokens - begin), logits, loss_scale, weights, out);
+    }
+  }
+  for (std::size_t t = 0; t < out.loss.size(); ++t) {
+    if (batch.labels()[t] == kIgnoreLabel) continue;
+    out.sum += static_cast<double>(out.loss[t]);
+    out.num_correct += out.correct[t];
+    ++out.num_targets;
+  }
+  if (head.dx.defined()) {
+    context.tape->record(context, "head", kNoGradient,
+                         [x_id = x.gradient, saved = Saved(head.dx)](Context& c, Tape& tape) {
+                           tape.add_gradient(c, x_id, saved.get());
+                         });
+  }
+  return out;
+}
+
+}  // namespace lode

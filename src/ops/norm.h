@@ -1,0 +1,27 @@
+// Residual addition fused with RMSNorm or LayerNorm: h = x + delta; y = norm(h). Formulas in kernels/norm.h.
+// Backward: dh = dnorm(dy) + (gradient reaching h otherwise); dx = ddelta = dh; dweight and dbias are added to their sinks.
+// Unfused it is add_rows followed by norm without delta, which the tests compare with.
+#pragma once
+
+#include "autograd/tape.h"
+#include "autograd/weight.h"
+#include "kernels/norm.h"
+
+namespace lode {
+
+struct NormParameters {
+  NormKind kind = NormKind::rms;
+  float eps = 1e-5f;
+  Weight* weight = nullptr;
+  Weight* bias = nullptr;  // LayerNorm only
+};
+
+struct AddNorm {
+  Value h;  // x itself when there is no delta
+  Value y;
+};
+
+// delta: nullptr for a plain norm of x.
+AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& parameters);
+
+}  // namespace lode
