@@ -14,6 +14,8 @@ pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
 
+find_path(PROTOZERO_INCLUDE protozero/pbf_builder.hpp REQUIRED)  # header-only, in a standard place
+
 # Debian's package configuration of oneDNN asks for OpenCL, which the CPU engine has no use for.
 find_path(DNNL_INCLUDE oneapi/dnnl/dnnl.hpp REQUIRED)
 find_library(DNNL_LIBRARY dnnl REQUIRED)

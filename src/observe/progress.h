@@ -31,7 +31,7 @@ struct ProgressOptions {
   bool utf8 = false;
   int width = 0;  // columns; 0 = ask the terminal at each drawing
 };
-// From the environment: isatty, TERM, LC_ALL/LC_CTYPE/LANG, NO_COLOR is not looked at (no colour is used).
+// From the environment: isatty, TERM, LC_ALL/LC_CTYPE/LANG.
 ProgressOptions progress_options(int descriptor = 2);
 
 class Progress {
@@ -59,6 +59,7 @@ class Progress {
   std::chrono::steady_clock::time_point updated_, drawn_;
   double step_seconds_ = kUnknown;  // smoothed
   double excluded_ = 0;
+  std::int64_t start_step_;
   bool visible_ = false;
 };
 

@@ -30,7 +30,7 @@ struct RunInfo {
   std::int64_t parameters = 0, trainable_parameters = 0;
   double flops_per_token = 0;  // matrix FLOPs of a training step per token: 2*M*N*K a product, causal
                                // attention at half its square, head included, recompute not counted
-  double peak_flops = 0;  // FLOP/s measured on this machine; 0 = not measured, then MFU is unknown
+  double peak_flops = 0;       // FLOP/s measured on this machine; 0 = not measured, then MFU is unknown
   std::int64_t total_steps = 0, start_step = 0;  // start_step: of the checkpoint resumed from
   Json model, data, tokenizer, batch, packing;
   Json recipe;                                                     // resolved, an object
@@ -68,6 +68,7 @@ class RunRecord {
   RunInfo info_;
   SystemInfo system_;
   std::string started_;
+  Json earlier_;  // former processes of this run, when it is resumed
 };
 
 // Plain text tables. Facts that were substituted are marked with "!".
