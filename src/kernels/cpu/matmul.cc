@@ -209,8 +209,9 @@ ConstView part_of(ConstView x, bool transpose, std::int64_t row, std::int64_t ro
                    : x.slice_rows(row, rows).slice_cols(col, cols);
 }
 
-// bf16 operands without bf16 kernels: panels are widened and multiplied in f32.
-void multiply_widened(KernelContext& context, const MatMul& p) {
+// What oneDNN has no kernel for (bf16 operands without bf16 dot products, f32 operands with a bf16 result):
+// multiplied in f32, panel by panel, operands widened before and the result rounded after.
+void multiply_in_panels(KernelContext& context, const MatMul& p) {
   constexpr std::int64_t kRows = 512, kCols = 1024, kDepth = 1024;
   const std::int64_t m = p.c.rows, n = p.c.cols, k = p.transpose_a ? p.a.rows : p.a.cols;
   Workspace::Scope workspace(*context.workspace);
@@ -218,7 +219,8 @@ void multiply_widened(KernelContext& context, const MatMul& p) {
   float* b_panel = workspace.take<float>(std::min(n, kCols) * std::min(k, kDepth));
   const bool narrow = p.c.dtype == DType::bf16;
   float* c_panel = narrow ? workspace.take<float>(std::min(m, kRows) * std::min(n, kCols)) : nullptr;
-  const auto widened = [&context](ConstView x, float* panel) {
+  const auto widened = [&context](ConstView x, float* panel) -> ConstView {
+    if (x.dtype == DType::f32) return x;
     const View view{panel, DType::f32, x.rows, x.cols, x.cols};
     widen(context, x, view);
     return view;
@@ -322,9 +324,10 @@ void matmul(KernelContext& context, const MatMul& product) {
   if (product.c.empty()) return;
   if (product.a.empty()) return only_bias(product);
   if (matvec_fits(product)) return matvec(context, product);
-  if (product.a.dtype == DType::f32) return multiply_f32(context, product);
-  if (native_bf16() && multiply(context, product)) return;
-  multiply_widened(context, product);
+  const bool narrow = product.a.dtype == DType::bf16 || product.c.dtype == DType::bf16;
+  if (!narrow) return multiply_f32(context, product);
+  if (product.a.dtype == DType::bf16 && native_bf16() && multiply(context, product)) return;
+  multiply_in_panels(context, product);
 }
 
 MatMulPath bf16_matmul_path() {
