@@ -11,6 +11,16 @@ struct Columns {
       : q(shape.heads * shape.head_dim), kv(shape.kv_heads * shape.head_dim) {}
 };
 
+Value continue_cached(Context& context, const Value& qkv, const AttentionShape& shape, const Columns& columns,
+                      const KvCache::Rows& cached) {
+  OpTimer timer(context, "attention");
+  Tensor o = context.activation(qkv.data.rows(), columns.q);
+  attention_decode(o.dtype(), context.kernel,
+                   {.shape = shape, .q = qkv.data.view().slice_cols(0, columns.q), .k = cached.k, .v = cached.v,
+                    .o = o.view()});
+  return {std::move(o)};
+}
+
 }  // namespace
 
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape) {
@@ -21,13 +31,20 @@ double attention_forward_flops(const Segments& segments, const AttentionShape& s
   return 2.0 * squares * static_cast<double>(shape.heads * shape.head_dim);
 }
 
-Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape) {
+Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape, KvCache* cache,
+                std::int64_t layer) {
   const Columns columns(shape);
   const std::int64_t rows = qkv.data.rows();
   if (qkv.data.cols() != columns.q + 2 * columns.kv || rows != batch.num_tokens() ||
       shape.heads % shape.kv_heads != 0) {
     fail(ErrorKind::internal, "attention: qkv is [{}, {}] for {} heads, {} key/value heads of {} and {} tokens", rows,
          qkv.data.cols(), shape.heads, shape.kv_heads, shape.head_dim, batch.num_tokens());
+  }
+  if (cache != nullptr) {
+    const auto cached = cache->append(context, layer, qkv.data.view().slice_cols(columns.q, columns.kv),
+                                      qkv.data.view().slice_cols(columns.q + columns.kv, columns.kv));
+    if (cache->length() != 0) return continue_cached(context, qkv, shape, columns, cached);
+    // A prompt: the cache holds nothing else, so the packed form below computes the same.
   }
   const double flops = attention_forward_flops(batch.segments(), shape);
   Tensor o = context.activation(rows, columns.q);

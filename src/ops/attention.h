@@ -5,11 +5,14 @@
 #include "autograd/tape.h"
 #include "kernels/attention.h"
 #include "ops/batch.h"
+#include "ops/kv_cache.h"
 
 namespace lode {
 
-// The batch must live until backward has run.
-Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape);
+// The batch must live until backward has run. With a cache the batch is one segment that continues the cached sequence
+// of this layer, and nothing is recorded.
+Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
+                KvCache* cache = nullptr, std::int64_t layer = 0);
 
 // Forward multiply-adds count 2: 2 products of half a square, per segment. What utilisation is computed from.
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape);

@@ -1,0 +1,189 @@
+// Shapes: T tokens, D hidden, H query heads, K key/value heads, E head size, I width of the MLP, V vocabulary.
+#include "nn/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/profile.h"
+#include "kernels/matmul.h"
+#include "nn/rotary_table.h"
+#include "ops/activation.h"
+#include "ops/attention.h"
+#include "ops/dropout.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+
+namespace lode {
+namespace {
+
+std::string bias_name(const std::string& weight) {
+  constexpr std::string_view kWeight = ".weight";
+  LODE_ASSERT(weight.ends_with(kWeight));
+  return weight.substr(0, weight.size() - kWeight.size()) + ".bias";
+}
+
+Parameter matrix(std::string name, std::int64_t rows, std::int64_t cols, const Init& init) {
+  return {.name = std::move(name), .rows = rows, .cols = cols, .init = init};
+}
+
+Parameter vector(std::string name, std::int64_t size, InitKind kind) {
+  return {.name = std::move(name), .cols = size, .vector = true, .init = {kind}, .decay = false};
+}
+
+}  // namespace
+
+Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, bool trainable)
+    : spec_(spec), parameters_(context.memory, trainable) {
+  const Init init{InitKind::normal, spec.init_deviation};
+  embedding_ = parameters_.add({matrix(names.embedding, spec.vocab_size, spec.hidden, init)});
+  if (spec.position == PositionKind::learned) {
+    positions_ = parameters_.add({matrix(names.positions, spec.max_positions, spec.hidden, init)});
+  }
+  for (std::int64_t i = 0; i < spec.layers; ++i) add_layer(names, i);
+  final_norm_ = add_norm_parameters(names.final_norm);
+  head_ = spec.tied_head ? embedding_ : parameters_.add({matrix(names.head, spec.vocab_size, spec.hidden, init)});
+}
+
+NormParameters Decoder::add_norm_parameters(const std::string& name) {
+  NormParameters norm{spec_.norm, spec_.norm_eps, parameters_.add({vector(name, spec_.hidden, InitKind::ones)})};
+  if (spec_.norm_bias) norm.bias = parameters_.add({vector(bias_name(name), spec_.hidden, InitKind::zeros)});
+  return norm;
+}
+
+// A product's weight, and its bias when it has one, from logical parts with the given rows.
+Decoder::Projection Decoder::add_projection(const DecoderNames& names, const std::vector<Part>& parts,
+                                            std::int64_t cols, bool with_bias, const Init& init) {
+  std::vector<Parameter> weights, biases;
+  for (const Part& part : parts) {
+    weights.push_back(matrix(part.name, part.rows, cols, init));
+    weights.back().layout = names.linear_layout;
+    biases.push_back(vector(bias_name(part.name), part.rows, InitKind::zeros));
+  }
+  Projection projection{parameters_.add(std::move(weights))};
+  if (with_bias) projection.bias = parameters_.add(std::move(biases));
+  return projection;
+}
+
+void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
+  const Init init{InitKind::normal, spec_.init_deviation};
+  Init residual_init = init;
+  if (spec_.scale_residual_init) residual_init.deviation /= std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  const std::int64_t q_dim = spec_.heads * spec_.head_dim, kv_dim = spec_.kv_heads * spec_.head_dim;
+  const auto named = [index](const std::string& pattern) { return format(pattern, index); };
+
+  Layer layer;
+  layer.attention_norm = add_norm_parameters(named(names.attention_norm));
+  std::vector<Part> qkv{{named(names.q), q_dim}, {named(names.k), kv_dim}, {named(names.v), kv_dim}};
+  if (!names.qkv.empty()) qkv = {{named(names.qkv), q_dim + 2 * kv_dim}};
+  layer.qkv = add_projection(names, qkv, spec_.hidden, spec_.qkv_bias, init);
+  layer.output =
+      add_projection(names, {{named(names.output), spec_.hidden}}, q_dim, spec_.output_bias, residual_init);
+
+  layer.mlp_norm = add_norm_parameters(named(names.mlp_norm));
+  std::vector<Part> up;
+  if (spec_.mlp == MlpKind::gated) up.push_back({named(names.gate), spec_.intermediate});
+  up.push_back({named(names.up), spec_.intermediate});
+  layer.up = add_projection(names, up, spec_.hidden, spec_.mlp_bias, init);
+  layer.down = add_projection(names, {{named(names.down), spec_.hidden}}, spec_.intermediate, spec_.mlp_bias,
+                              residual_init);
+  layers_.push_back(layer);
+}
+
+void Decoder::initialise(Context& context, std::uint64_t seed) {
+  for (const Parameter& parameter : parameters_.all()) lode::initialise(context, parameter, seed);
+}
+
+Value Decoder::project(Context& context, const Value& x, const Projection& projection) {
+  return linear(context, x, *projection.weight, projection.bias);
+}
+
+Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD, const Batch& batch,
+                      KvCache* cache) {
+  const ScopedName scope(context, "attention");
+  AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, static_cast<float>(spec_.attention_scale)};
+  if (spec_.scale_by_inverse_layer) shape.scale /= static_cast<float>(index + 1);
+  Value qkv = project(context, x_TD, layer.qkv);
+  if (spec_.position == PositionKind::rotary) {
+    qkv = rotary(context, std::move(qkv), batch, rotary_, spec_.heads + spec_.kv_heads, spec_.head_dim);
+  }
+  const Value o_THE = attention(context, qkv, batch, shape, cache, index);
+  return project(context, o_THE, layer.output);
+}
+
+Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD) {
+  const ScopedName scope(context, "mlp");
+  const Value up = project(context, x_TD, layer.up);
+  Value act_TI;
+  if (spec_.mlp == MlpKind::gated) {
+    act_TI = swiglu(context, up);
+  } else {
+    act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
+  }
+  return project(context, act_TI, layer.down);
+}
+
+Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
+  if (spec_.position == PositionKind::rotary) {
+    const auto positions = batch.segments().positions();
+    const std::int32_t last = positions.empty() ? 0 : *std::ranges::max_element(positions);
+    extend_rotary_table(context.memory, spec_.rotary, last + 1, rotary_);
+  }
+  Value h_TD;
+  {
+    const ScopedName scope(context, "embedding");
+    h_TD = dropout(context, embedding(context, batch, *embedding_, positions_), batch, spec_.embedding_dropout, "embedding");
+  }
+  Value delta_TD;  // what the last sub-layer adds to the residual stream, added by the next norm
+  for (std::int64_t i = 0; i < spec_.layers; ++i) {
+    const ScopedName scope(context, format("layers.{}", i));
+    const Layer& layer = layers_[static_cast<std::size_t>(i)];
+    AddNorm n = add_norm(context, h_TD, delta_TD.data.defined() ? &delta_TD : nullptr, layer.attention_norm);
+    h_TD = std::move(n.h);
+    delta_TD = attend(context, layer, i, n.y, batch, cache);
+    delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.attention", i));
+    n = add_norm(context, h_TD, &delta_TD, layer.mlp_norm);
+    h_TD = std::move(n.h);
+    delta_TD = mlp(context, layer, n.y);
+    delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.mlp", i));
+  }
+  if (cache != nullptr) cache->advance(batch.num_tokens());
+  const ScopedName scope(context, "final_norm");
+  return add_norm(context, h_TD, delta_TD.data.defined() ? &delta_TD : nullptr, final_norm_).y;
+}
+
+TokenLosses Decoder::loss(Context& context, const Batch& batch, float loss_scale) {
+  const Value hidden = forward(context, batch);
+  const ScopedName scope(context, "head");
+  return linear_cross_entropy(context, hidden, *head_, batch, loss_scale);
+}
+
+Tensor Decoder::last_logits(Context& context, const Value& hidden_TD) {
+  const View last = hidden_TD.data.view().slice_rows(hidden_TD.data.rows() - 1, 1);
+  Tensor logits(context.memory, MemoryTag::activations, DType::f32, 1, spec_.vocab_size);
+  const WeightUse w(context, *head_, context.dtype);
+  OpTimer timer(context, "head", 2.0 * static_cast<double>(spec_.vocab_size * spec_.hidden));
+  matmul(context.kernel, {.a = last, .b = w.view(), .transpose_b = true, .c = logits.view()});
+  return logits;
+}
+
+double Decoder::training_flops(const Segments& segments) const {
+  const double q_dim = static_cast<double>(spec_.heads * spec_.head_dim);
+  const double kv_dim = static_cast<double>(spec_.kv_heads * spec_.head_dim);
+  const double d = static_cast<double>(spec_.hidden), i = static_cast<double>(spec_.intermediate);
+  const double mlp_matrices = spec_.mlp == MlpKind::gated ? 3 : 2;
+  const double layer = d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
+  const double weights = static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
+  double tokens = 0;
+  for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
+  const AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, 1};
+  const double attention = static_cast<double>(spec_.layers) * attention_forward_flops(segments, shape);
+  return 3 * (2 * weights * tokens + attention);
+}
+
+double Decoder::training_flops_per_token(std::int64_t sample_length) const {
+  const std::int32_t length[] = {static_cast<std::int32_t>(sample_length)};
+  const std::int64_t sample[] = {0};
+  return training_flops(Segments(length, sample, length[0])) / static_cast<double>(sample_length);
+}
+
+}  // namespace lode

@@ -1,0 +1,55 @@
+// AdamW; the formula is in kernels/optimizer.h.
+#include <cmath>
+
+#include "autograd/profile.h"
+#include "kernels/elementwise.h"
+#include "kernels/optimizer.h"
+#include "optim/optimizer.h"
+
+namespace lode {
+namespace {
+
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(const AdamWOptions& options) : options_(options) {}
+
+  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+
+  std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const override {
+    std::vector<Tensor> state;
+    for (int i = 0; i < 2; ++i) {
+      state.emplace_back(context.memory, MemoryTag::optimizer, DType::f32, parameter.rows, parameter.cols);
+      fill(context.kernel, state.back().view(), 0.0f);
+    }
+    return state;
+  }
+
+  void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
+                const StepArguments& arguments) const override {
+    const auto time = static_cast<double>(arguments.time);
+    AdamWStep step{.weight = parameter.values(),
+                   .grad = parameter.gradient(),
+                   .exp_avg = state[0].view(),
+                   .exp_avg_sq = state[1].view(),
+                   .copy = parameter.bf16_copy(),
+                   .lr = static_cast<float>(arguments.learning_rate),
+                   .beta1 = static_cast<float>(options_.beta1),
+                   .beta2 = static_cast<float>(options_.beta2),
+                   .eps = static_cast<float>(options_.eps),
+                   .weight_decay = parameter.decay ? static_cast<float>(options_.weight_decay) : 0.0f,
+                   .bias_correction1 = 1 - std::pow(options_.beta1, time),
+                   .bias_correction2 = 1 - std::pow(options_.beta2, time),
+                   .grad_scale = arguments.grad_scale};
+    OpTimer timer(context, "adamw", 0, static_cast<double>(parameter.numel()) * (step.copy.data == nullptr ? 28 : 30));
+    adamw_step(context.kernel, step);
+  }
+
+ private:
+  AdamWOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& options) { return std::make_unique<AdamW>(options); }
+
+}  // namespace lode

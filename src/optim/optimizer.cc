@@ -1,0 +1,46 @@
+#include "optim/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/profile.h"
+#include "kernels/elementwise.h"
+
+namespace lode {
+
+double gradient_norm(Context& context, const ParameterList& parameters) {
+  double total = 0;
+  for (const auto& storage : parameters.storages()) {
+    if (storage->gradient() == nullptr) continue;
+    OpTimer timer(context, "gradient norm", 0, static_cast<double>(storage->gradient()->tensor().bytes()));
+    total += sum_of_squares(context.kernel, storage->gradient()->tensor().view());
+  }
+  return std::sqrt(total);
+}
+
+float clip_factor(double norm, double max_norm) {
+  return max_norm <= 0 ? 1.0f : static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
+}
+
+ParameterUpdater::ParameterUpdater(Context& context, ParameterList& parameters, std::unique_ptr<Optimizer> optimizer)
+    : parameters_(parameters), optimizer_(std::move(optimizer)) {
+  for (const Parameter& parameter : parameters.all()) {
+    states_.push_back(parameter.trainable() ? optimizer_->init_one(context, parameter) : std::vector<Tensor>());
+  }
+}
+
+void ParameterUpdater::step(Context& context, double learning_rate, float grad_scale,
+                            const std::function<void(std::size_t)>& before_update) {
+  const StepArguments arguments{learning_rate, ++time_, grad_scale};
+  const auto& all = parameters_.all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i].trainable()) continue;
+    if (before_update) before_update(i);
+    optimizer_->step_one(context, all[i], states_[i], arguments);
+  }
+  for (const auto& storage : parameters_.storages()) {
+    if (storage->gradient() != nullptr) storage->changed(storage->bf16_copy().defined());
+  }
+}
+
+}  // namespace lode
