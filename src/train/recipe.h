@@ -51,7 +51,7 @@ struct Recipe {
   bool packing = true;
   Packing packing_strategy = Packing::best_fit;
   TooLong truncation_strategy = TooLong::truncate;
-  std::string document_separator = "record";  // "file", "record", or the text between two documents
+  std::string document_separator = "auto";  // "auto", "file", "record", or the text between two documents
   std::string text_column = "text";
   BadRecord bad_record = BadRecord::fail;
   std::optional<std::int64_t> max_samples;     // documents per data set

@@ -1,0 +1,196 @@
+#include "train/recipe_checks.h"
+
+#include <algorithm>
+
+#include "core/fail.h"
+
+namespace lode {
+namespace {
+
+class Checker {
+ public:
+  Checker(const Recipe& recipe, RecipeReading& reading) : recipe_(recipe), reading_(reading) {}
+
+  void required() {
+    for (const Key& key : recipe_keys()) {
+      if (!key.required || reading_.failed.contains(key.name)) continue;
+      const bool empty = json_as_text(key.get(recipe_)).empty();
+      if (empty) problem("{} is missing: {}", key.name, key.doc);
+    }
+  }
+
+  void precision() {
+    const auto fp16 = reading_.given.find("fp16");
+    if (fp16 != reading_.given.end() && fp16->second->value.as_bool() == true && recipe_.bf16 == true) {
+      problem("bf16 ({}) and fp16 ({}) contradict each other; keep one", where("bf16"), fp16->second->where);
+    }
+  }
+
+  void data() {
+    if (recipe_.val_size > 0 && !recipe_.eval_dataset.empty()) {
+      problem("val_size ({}) and eval_dataset ({}) contradict each other; keep one", where("val_size"),
+              where("eval_dataset"));
+    }
+    if (!recipe_.packing && is_set("packing_strategy")) {
+      problem("packing: false ({}) and packing_strategy ({}) contradict each other; remove one",
+              where("packing"), where("packing_strategy"));
+    }
+    const bool blocks = recipe_.packing && recipe_.packing_strategy == Recipe::Packing::blocks;
+    if (blocks && is_set("truncation_strategy")) {
+      problem(
+          "packing_strategy: blocks ({}) and truncation_strategy ({}) contradict each other: blocks never "
+          "truncate",
+          where("packing_strategy"), where("truncation_strategy"));
+    }
+    if (recipe_.val_size > 1 &&
+        recipe_.val_size != static_cast<double>(static_cast<std::int64_t>(recipe_.val_size))) {
+      problem("val_size ({}): expected a share below 1 or a whole number of documents, found {}",
+              where("val_size"), recipe_.val_size);
+    }
+  }
+
+  void schedule() {
+    using S = Recipe::Scheduler;
+    const S type = recipe_.lr_scheduler_type;
+    if (recipe_.warmup_ratio > 0 && recipe_.warmup_steps > 0) {
+      problem("warmup_ratio ({}) and warmup_steps ({}) contradict each other; keep one",
+              where("warmup_ratio"), where("warmup_steps"));
+    }
+    if (recipe_.min_lr && recipe_.min_lr_ratio) {
+      problem(
+          "lr_scheduler_kwargs.min_lr ({}) and lr_scheduler_kwargs.min_lr_ratio ({}) contradict each other; "
+          "keep one",
+          where("lr_scheduler_kwargs.min_lr"), where("lr_scheduler_kwargs.min_lr_ratio"));
+    }
+    if (recipe_.min_lr && *recipe_.min_lr > recipe_.learning_rate) {
+      problem("lr_scheduler_kwargs.min_lr ({}) is above learning_rate ({})", *recipe_.min_lr,
+              recipe_.learning_rate);
+    }
+    const bool wsd = type == S::warmup_stable_decay;
+    const bool floor = type == S::cosine_with_min_lr;
+    applies("min_lr", floor || wsd);
+    applies("min_lr_ratio", floor || wsd);
+    applies("num_decay_steps", wsd);
+    applies("decay_type", wsd);
+    applies("num_cycles", floor || type == S::cosine);
+    if (wsd && !recipe_.num_decay_steps && !reading_.failed.contains("lr_scheduler_kwargs.num_decay_steps")) {
+      problem("lr_scheduler_type: warmup_stable_decay ({}) needs lr_scheduler_kwargs.num_decay_steps",
+              where("lr_scheduler_type"));
+    }
+    if (floor && !recipe_.min_lr && !recipe_.min_lr_ratio) {
+      problem("lr_scheduler_type: cosine_with_min_lr ({}) needs lr_scheduler_kwargs.min_lr or min_lr_ratio",
+              where("lr_scheduler_type"));
+    }
+    if (recipe_.lr_scheduler_type == S::constant && (recipe_.warmup_ratio > 0 || recipe_.warmup_steps > 0)) {
+      const std::string warmup = recipe_.warmup_ratio > 0 ? "warmup_ratio" : "warmup_steps";
+      problem(
+          "lr_scheduler_type: constant ({}) and {} ({}) contradict each other; constant_with_warmup warms up",
+          where("lr_scheduler_type"), warmup, where(warmup));
+    }
+  }
+
+  void evaluation() {
+    const bool evaluates = recipe_.eval_strategy != Recipe::When::no;
+    const bool data_refused =
+        reading_.failed.contains("val_size") || reading_.failed.contains("eval_dataset");
+    if (evaluates && !recipe_.has_evaluation_data() && !data_refused) {
+      problem("eval_strategy ({}) needs val_size or eval_dataset", where("eval_strategy"));
+    }
+    if (!evaluates && recipe_.load_best_model_at_end) {
+      problem("load_best_model_at_end ({}) needs evaluation, but eval_strategy is no",
+              where("load_best_model_at_end"));
+    }
+    if (!evaluates && recipe_.early_stopping_patience > 0) {
+      problem("early_stopping_patience ({}) needs evaluation, but eval_strategy is no",
+              where("early_stopping_patience"));
+    }
+    if (!evaluates && !recipe_.generate_prompts.empty()) {
+      problem("generate_prompts ({}) needs evaluation, but eval_strategy is no", where("generate_prompts"));
+    }
+    if (evaluates && recipe_.load_best_model_at_end) best_model();
+  }
+
+ private:
+  void best_model() {
+    if (recipe_.save_strategy != recipe_.eval_strategy) {
+      problem("load_best_model_at_end ({}) needs the same save_strategy ({}) and eval_strategy ({})",
+              where("load_best_model_at_end"), where("save_strategy"), where("eval_strategy"));
+    } else if (recipe_.eval_strategy == Recipe::When::steps && recipe_.save_steps % recipe_.eval_steps != 0) {
+      problem("load_best_model_at_end ({}) needs save_steps ({}) to be a multiple of eval_steps ({})",
+              where("load_best_model_at_end"), recipe_.save_steps, recipe_.eval_steps);
+    }
+  }
+
+  void applies(const std::string& option, bool meant) {
+    const std::string key = "lr_scheduler_kwargs." + option;
+    if (meant || !is_set(key) || reading_.failed.contains("lr_scheduler_type")) return;
+    problem("{} ({}) means nothing with this lr_scheduler_type ({})", key, where(key),
+            where("lr_scheduler_type"));
+  }
+
+  bool is_set(const std::string& key) const { return reading_.set.contains(key); }
+  std::string where(const std::string& key) const {
+    const auto found = reading_.set.find(key);
+    return found == reading_.set.end() ? "default" : found->second;
+  }
+  template <class... Args>
+  void problem(std::string_view pattern, const Args&... args) {
+    reading_.problems.push_back(format(pattern, args...));
+  }
+
+  const Recipe& recipe_;
+  RecipeReading& reading_;
+};
+
+// Hugging Face writes eval_loss or eval_SET_loss; here it is loss or SET_loss. False when no set has such a
+// metric.
+bool resolve_metric(Recipe& recipe) {
+  std::vector<std::string> valid;
+  for (const std::string metric : {"loss", "perplexity", "bits_per_byte", "accuracy"}) {
+    valid.push_back(metric);
+    for (const Recipe::EvalSet& set : recipe.eval_dataset) valid.push_back(set.name + "_" + metric);
+  }
+  std::string& metric = recipe.metric_for_best_model;
+  if (std::ranges::find(valid, metric) != valid.end()) return true;
+  if (!metric.starts_with("eval_")) return false;
+  metric.erase(0, 5);
+  return std::ranges::find(valid, metric) != valid.end();
+}
+
+void add_notices(Recipe& recipe) {
+  const bool isolated = recipe.packing && recipe.packing_strategy == Recipe::Packing::best_fit;
+  if (recipe.packing) {
+    recipe.notices.push_back(format("per_device_train_batch_size counts rows of {} packed tokens{}",
+                                    recipe.cutoff_len,
+                                    isolated ? "; documents in a row never see each other" : ""));
+  }
+  if (recipe.has_evaluation_data() && recipe.eval_strategy == Recipe::When::no) {
+    recipe.notices.push_back("there is evaluation data, but eval_strategy is no: nothing will be evaluated");
+  }
+  if (!recipe.resume_from_checkpoint.empty() && recipe.overwrite_output_dir) {
+    recipe.notices.push_back("overwrite_output_dir is ignored, since resume_from_checkpoint asks to go on");
+    recipe.overwrite_output_dir = false;
+  }
+}
+
+}  // namespace
+
+void check_recipe(Recipe& recipe, RecipeReading& reading) {
+  const std::string metric = recipe.metric_for_best_model;
+  if (!resolve_metric(recipe) && !reading.failed.contains("eval_dataset")) {
+    reading.problems.push_back(format(
+        "metric_for_best_model: expected loss, perplexity, bits_per_byte or accuracy, or one of them after "
+        "the name of an evaluation set (NAME_loss), found {}",
+        metric));
+  }
+  if (!reading.set.contains("greater_is_better")) recipe.greater_is_better = metric.ends_with("accuracy");
+  Checker checker(recipe, reading);
+  checker.required();
+  checker.precision();
+  checker.data();
+  checker.schedule();
+  checker.evaluation();
+  add_notices(recipe);
+}
+
+}  // namespace lode

@@ -1,0 +1,184 @@
+// The table of keys and what is made from it.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/json.h"
+#include "lode/error.h"
+#include "train/keys.h"
+#include "train/recipe.h"
+
+namespace lode {
+namespace {
+
+const std::string kMinimal = "model_name_or_path: m\ndataset: a.txt\noutput_dir: out\n";
+
+// A value that is not the default, and the other keys that it needs.
+struct Sample {
+  std::string key, value, with;
+};
+
+const std::vector<Sample> kSamples = {
+    {"model_name_or_path", "x", "dataset: a\noutput_dir: o\n"},
+    {"train_from_scratch", "true", ""},
+    {"tokenizer_name_or_path", "tok", ""},
+    {"stage", "pt", ""},
+    {"finetuning_type", "full", ""},
+    {"dataset", "[p, q]", "model_name_or_path: m\noutput_dir: o\n"},
+    {"eval_dataset", "{one: p, two: [q, r]}", ""},
+    {"dataset_dir", "d", ""},
+    {"val_size", "0.2", ""},
+    {"cutoff_len", "77", ""},
+    {"packing", "false", ""},
+    {"packing_strategy", "blocks", ""},
+    {"truncation_strategy", "split", ""},
+    {"document_separator", "\"<x>\\n\"", ""},
+    {"text_column", "body", ""},
+    {"bad_record", "skip", ""},
+    {"max_samples", "3", ""},
+    {"preprocessing_num_workers", "2", ""},
+    {"overwrite_cache", "true", ""},
+    {"per_device_train_batch_size", "3", ""},
+    {"per_device_eval_batch_size", "3", ""},
+    {"gradient_accumulation_steps", "3", ""},
+    {"num_train_epochs", "1.5", ""},
+    {"max_steps", "9", ""},
+    {"bf16", "true", ""},
+    {"seed", "7", ""},
+    {"data_seed", "7", ""},
+    {"num_threads", "1", ""},
+    {"max_bad_steps", "5", ""},
+    {"strict", "true", ""},
+    {"optim", "adamw_torch", ""},
+    {"learning_rate", "1e-3", ""},
+    {"weight_decay", "0.1", ""},
+    {"adam_beta1", "0.8", ""},
+    {"adam_beta2", "0.95", ""},
+    {"adam_epsilon", "1e-6", ""},
+    {"max_grad_norm", "0", ""},
+    {"lr_scheduler_type", "cosine", ""},
+    {"warmup_ratio", "0.25", ""},
+    {"warmup_steps", "4", ""},
+    {"lr_scheduler_kwargs.min_lr", "1e-6", "lr_scheduler_type: cosine_with_min_lr\n"},
+    {"lr_scheduler_kwargs.min_lr_ratio", "0.1", "lr_scheduler_type: cosine_with_min_lr\n"},
+    {"lr_scheduler_kwargs.num_decay_steps", "5", "lr_scheduler_type: warmup_stable_decay\n"},
+    {"lr_scheduler_kwargs.decay_type", "1-sqrt", "lr_scheduler_type: wsd\nlr_wsd_decay_iters: 5\n"},
+    {"lr_scheduler_kwargs.num_cycles", "1.5", "lr_scheduler_type: cosine\n"},
+    {"eval_strategy", "epoch", "val_size: 0.1\n"},
+    {"eval_steps", "9", ""},
+    {"load_best_model_at_end", "true", "val_size: 0.1\neval_strategy: epoch\nsave_strategy: epoch\n"},
+    {"metric_for_best_model", "perplexity", ""},
+    {"greater_is_better", "true", ""},
+    {"early_stopping_patience", "2", "val_size: 3\neval_strategy: steps\n"},
+    {"generate_prompts", "[\"In, the\", b]", "val_size: 3\neval_strategy: steps\n"},
+    {"generate_max_new_tokens", "5", ""},
+    {"output_dir", "o2", "model_name_or_path: m\ndataset: a\n"},
+    {"overwrite_output_dir", "true", ""},
+    {"resume_from_checkpoint", "true", ""},
+    {"run_name", "\"5\"", ""},
+    {"logging_steps", "1", ""},
+    {"logging_dir", "logs", ""},
+    {"report_to", "none", ""},
+    {"disable_tqdm", "true", ""},
+    {"save_strategy", "no", ""},
+    {"save_steps", "11", ""},
+    {"save_total_limit", "2", ""},
+    {"save_only_model", "true", ""},
+};
+
+TEST(RecipeKeys, EveryKeyCanBeSetAndTheResolvedRecipeReadsBack) {
+  std::set<std::string> tried;
+  const std::set<std::string> single = {"stage", "finetuning_type", "optim"};  // one value so far
+  for (const Sample& sample : kSamples) {
+    SCOPED_TRACE(sample.key);
+    tried.insert(sample.key);
+    const KeyMatch match = find_key(sample.key);
+    ASSERT_NE(match.key, nullptr);
+    const bool base = sample.with.find("output_dir") == std::string::npos && !match.key->required;
+    const std::vector<std::string> overrides = {sample.key + "=" + sample.value};
+    const Recipe r = recipe_from_text((base ? kMinimal : "") + sample.with, "r.yaml", overrides);
+    if (!single.contains(sample.key)) {
+      EXPECT_NE(match.key->get(r), match.key->get(Recipe{}));
+    }
+    const Recipe again = recipe_from_text(r.to_yaml(), "resolved.yaml");
+    EXPECT_EQ(again.to_json(), r.to_json()) << r.to_yaml();
+    EXPECT_EQ(again.to_yaml(), r.to_yaml());
+  }
+  for (const Key& key : recipe_keys()) {
+    if (key.support == Key::Support::full) {
+      EXPECT_TRUE(tried.contains(key.name)) << key.name << " has no sample";
+    }
+  }
+}
+
+TEST(RecipeKeys, NamesAreUnique) {
+  std::set<std::string> names;
+  for (const Key& key : recipe_keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    for (const KeyAlias& alias : key.aliases) EXPECT_TRUE(names.insert(alias.name).second) << alias.name;
+    if (key.support == Key::Support::full) {
+      EXPECT_FALSE(key.doc.empty()) << key.name;
+      EXPECT_FALSE(key.schema.is_null()) << key.name;
+    }
+    if (key.support == Key::Support::no_effect) {
+      EXPECT_FALSE(key.no_effect_because.empty()) << key.name;
+    }
+  }
+}
+
+TEST(RecipeKeys, EveryAliasReachesItsKey) {
+  for (const Key& key : recipe_keys()) {
+    for (const KeyAlias& alias : key.aliases) {
+      const KeyMatch match = find_key(alias.name);
+      ASSERT_NE(match.key, nullptr) << alias.name;
+      EXPECT_EQ(match.key->name, key.name) << alias.name;
+      EXPECT_NE(match.alias, nullptr);
+    }
+  }
+}
+
+TEST(RecipeKeys, SchemaIsJsonAndKnowsEveryName) {
+  const Json schema = parse_json(recipe_schema().dump(2), "schema");
+  const Json& properties = schema.at("properties");
+  for (const Key& key : recipe_keys()) {
+    if (key.name.find('.') == std::string::npos) {
+      EXPECT_NE(properties.find(key.name), nullptr) << key.name;
+    }
+    for (const KeyAlias& alias : key.aliases) {
+      const std::string top = alias.name.substr(0, alias.name.find('.'));
+      EXPECT_NE(properties.find(top), nullptr) << alias.name;
+    }
+  }
+  EXPECT_EQ(properties.at("cutoff_len").at("default").as_int(), 2048);
+  EXPECT_EQ(properties.at("cutoff_len").at("anyOf").as_array()[0].at("minimum").as_int(), 2);
+  EXPECT_TRUE(properties.at("lr").at("deprecated").as_bool());
+  EXPECT_NE(properties.at("lr_scheduler_kwargs").at("properties").find("min_lr"), nullptr);
+  EXPECT_FALSE(schema.at("additionalProperties").as_bool());
+  EXPECT_EQ(schema.at("allOf").size(), 3u);
+}
+
+TEST(RecipeKeys, HelpHasEveryKeyAndKnowsItsGroups) {
+  const std::string all = recipe_help();
+  for (const Key& key : recipe_keys()) {
+    if (key.support == Key::Support::full) {
+      EXPECT_NE(all.find("  " + key.name + "  <"), std::string::npos) << key.name;
+    }
+  }
+  const std::string data = recipe_help("data");
+  EXPECT_NE(data.find("cutoff_len"), std::string::npos);
+  EXPECT_EQ(data.find("learning_rate"), std::string::npos);
+  EXPECT_THROW(recipe_help("nothing"), Error);
+}
+
+TEST(RecipeKeys, TheReferencePageIsFresh) {
+  std::ifstream file(std::string(LODE_TEST_DIR) + "/../docs/recipe-reference.md");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_TRUE(text.str() == recipe_reference_markdown())
+      << "run `lode recipe reference > docs/recipe-reference.md` and commit the page";
+}
+
+}  // namespace
+}  // namespace lode
