@@ -12,17 +12,25 @@ die() {
   exit 1
 }
 
-# Packages that the named ones need, themselves included, from the installed system's records.
+# Names of a dependency field, one a line: the first of alternatives, versions and architectures dropped.
+names_of() {
+  tr ',' '\n' | sed -E 's/[|(:].*//; s/ //g; /^$/d'
+}
+
+# Packages that the named ones need, themselves included, from the installed system's records. A virtual package stands
+# for those that provide it.
 closure() {
   local pending=("$@") seen=' ' package
+  local records
+  records=$(dpkg-query -W -f '${db:Status-Status}\t${Package}\t${Provides}\t${Pre-Depends},${Depends}\n' | grep ^installed)
   while [[ ${#pending[@]} -gt 0 ]]; do
     package=${pending[0]}
     pending=("${pending[@]:1}")
     if [[ $seen == *" $package "* ]]; then continue; fi
     seen+="$package "
-    # The first of alternatives; versions and architectures dropped.
-    mapfile -t -O "${#pending[@]}" pending < <(dpkg-query -W -f '${Pre-Depends},${Depends}\n' "$package" 2>/dev/null |
-      tr ',' '\n' | sed -E 's/[|(:].*//; s/ //g' | grep .)
+    mapfile -t -O "${#pending[@]}" pending < <(awk -F'\t' -v name="$package" '
+      $2 == name { print $4 }
+      (", " $3 " ") ~ (", " name "[ ,]") { print $2 }' <<<"$records" | names_of)
   done
   echo "$seen"
 }
@@ -32,47 +40,49 @@ copy_libraries() {
   local root=$1 package file
   shift
   for package in "$@"; do
-    dpkg-query -L "$package" 2>/dev/null | grep -E '\.so(\.[0-9.]+)?$' | while read -r file; do
-      if [[ -e $file && ! -d $file ]]; then
+    while read -r file; do
+      if [[ $file =~ \.so(\.[0-9.]+)?$ && -e $file && ! -d $file ]]; then
         mkdir -p "$root$(dirname "$file")"
         cp -a "$file" "$root$file"
       fi
-    done
+    done < <(dpkg-query -L "$package" 2>/dev/null)
   done
 }
 
-# smoke NAME ROOT: /usr/bin/lode or /opt/lodestone/bin/lode in ROOT says its version and finds every library.
+# smoke NAME ROOT LODE: the binary LODE of the root folder says its version, finding every library it needs.
 smoke() {
   local name=$1 root=$2 lode=$3 out
   if readelf -d "$root$lode" | grep -F "$source_tree"; then die "$name: the binary names the build tree"; fi
   if [[ $(id -u) -eq 0 ]]; then
-    if [[ ! -e $root/lib ]]; then ln -s usr/lib "$root/lib"; fi
-    if [[ ! -e $root/lib64 ]]; then ln -s usr/lib64 "$root/lib64"; fi
-    out=$(env -i PATH=/usr/bin chroot "$root" "$lode" --version) || die "$name: does not run in an empty root"
+    # The loader finds $ORIGIN through /proc, which this root lacks.
+    out=$(env -i PATH=/usr/sbin:/usr/bin LD_ORIGIN_PATH="$(dirname "$lode")" chroot "$root" "$lode" --version) || die "$name: does not run in an empty root"
   else
-    if env -i ldd "$root$lode" | grep -E "not found|$source_tree"; then die "$name: libraries missing"; fi
+    if env -i ldd "$root$lode" | grep -E "not found|$source_tree/"; then die "$name: libraries missing"; fi
     out=$(env -i "$root$lode" --version) || die "$name: does not run"
   fi
   echo "check_package: $name: $out"
 }
 
+# A root folder with merged /usr, as Debian 12 has it.
+make_root() {
+  mkdir -p "$1/usr/lib" "$1/usr/lib64"
+  ln -s usr/lib "$1/lib"
+  ln -s usr/lib64 "$1/lib64"
+}
+
 deb=$(ls "$folder"/*.deb)
+make_root "$work/deb"
 dpkg -x "$deb" "$work/deb"
-depends=$(dpkg-deb -f "$deb" Depends | tr ',' '\n' | sed -E 's/[|(:].*//; s/ //g')
+depends=$(dpkg-deb -f "$deb" Depends | names_of)
 if [[ $(id -u) -eq 0 ]]; then
-  # Merged /usr, as Debian 12 has it.
-  mkdir -p "$work/deb/usr/lib" "$work/deb/usr/lib64"
-  ln -s usr/lib "$work/deb/lib"
-  ln -s usr/lib64 "$work/deb/lib64"
   # shellcheck disable=SC2046,SC2086
   copy_libraries "$work/deb" $(closure $depends)
 fi
 smoke deb "$work/deb" /usr/bin/lode
-echo "check_package: deb depends on" $depends
+echo "check_package: the deb depends on ${depends//$'\n'/ }"
 
-mkdir -p "$work/tar/opt" "$work/tar/usr/lib" "$work/tar/usr/lib64"
-ln -s usr/lib "$work/tar/lib"
-ln -s usr/lib64 "$work/tar/lib64"
+make_root "$work/tar"
+mkdir "$work/tar/opt"
 tar -xzf "$(ls "$folder"/*.tar.gz)" -C "$work/tar/opt"
 mv "$work/tar/opt"/lodestone-* "$work/tar/opt/lodestone"
 if [[ $(id -u) -eq 0 ]]; then copy_libraries "$work/tar" libc6; fi

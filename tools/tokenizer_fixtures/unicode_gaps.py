@@ -1,5 +1,6 @@
-"""Writes src/text/unicode_gaps.cc: characters that the tokenizers package knows and Debian 12's PCRE2 (Unicode 14) does
-not, each range with a stand-in of the same general category and UTF-8 length.
+"""Writes src/text/unicode_gaps.{h,cc}: where Debian 12's PCRE2 and utf8proc (Unicode 14) and the tokenizers package
+disagree. Characters that its regular expressions know and PCRE2 does not, with a stand-in of the same general category
+and UTF-8 length; and combining marks that its older NFC takes for starters.
 
 Needs Python 3.11 (whose unicodedata is Unicode 14) and requirements.txt. Run from the repository's root.
 """
@@ -7,6 +8,31 @@ import unicodedata
 
 from tokenizers import Regex, normalizers
 
+HEADER = """\
+// Made by tools/tokenizer_fixtures/unicode_gaps.py: where the installed Unicode 14 libraries and the reference disagree.
+#pragma once
+
+#include <array>
+
+namespace lode::text {
+
+// Characters of Unicode 15 to 16, which the reference's regular expressions know and PCRE2 does not.
+struct UnicodeGap {
+  char32_t first, last;
+  char32_t stand_in;  // known to PCRE2, of the same general category and UTF-8 length
+};
+inline constexpr int kNumUnicodeGaps = %d;
+extern const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps;  // ascending
+
+// Marks with a combining class that the reference's older NFC takes for starters.
+struct LateMarks {
+  char32_t first, last;
+};
+inline constexpr int kNumLateMarks = %d;
+extern const std::array<LateMarks, kNumLateMarks> kLateMarks;  // ascending
+
+}  // namespace lode::text
+"""
 CATEGORIES = ("Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Cf").split()
 CODE_POINTS = [c for c in range(0x80, 0x110000) if not 0xD800 <= c <= 0xDFFF]
 
@@ -20,6 +46,30 @@ def members(pattern, candidates):
         kept = replace.normalize_str("".join(map(chr, part)))
         found |= set(part) - set(map(ord, kept))
     return found
+
+
+def to_ranges(keyed):
+    ranges = []
+    for c, key in sorted(keyed.items()):
+        if ranges and ranges[-1][1] == c - 1 and ranges[-1][2] == key:
+            ranges[-1][1] = c
+        else:
+            ranges.append([c, c, key])
+    return ranges
+
+
+def late_marks():
+    """Marks with a combining class that the package's NFC does not reorder around U+0334 (class 1)."""
+    nfc = normalizers.NFC()
+    return {c: 0 for c in CODE_POINTS
+            if nfc.normalize_str(chr(c) + "\u0334") != unicodedata.normalize("NFC", chr(c) + "\u0334")}
+
+
+def table(out, declaration, cells, per_row):
+    out.write(declaration + " = {{\n")
+    for i in range(0, len(cells), per_row):
+        out.write("    " + ", ".join("{%s}" % cell for cell in cells[i:i + per_row]) + ",\n")
+    out.write("}};\n")
 
 
 def main():
@@ -36,28 +86,17 @@ def main():
         stand_ins.setdefault((category, length, False), c)
     stand_ins[("Lo", 4, True)] = 0x20000
     stand_ins[("So", 3, True)] = 0x2E80
-    ranges = []
-    for c in sorted(kind):
-        if ranges and ranges[-1][1] == c - 1 and ranges[-1][2] == kind[c]:
-            ranges[-1][1] = c
-        else:
-            ranges.append([c, c, kind[c]])
+    gaps = ["0x%x, 0x%x, 0x%x" % (a, b, stand_ins[k]) for a, b, k in to_ranges(kind)]
+    marks = ["0x%x, 0x%x" % (a, b) for a, b, _ in to_ranges(late_marks())]
     with open("src/text/unicode_gaps.cc", "w") as out:
-        out.write('// Made by tools/tokenizer_fixtures/unicode_gaps.py: characters of Unicode 15 to 16.\n')
+        out.write("// Made by tools/tokenizer_fixtures/unicode_gaps.py.\n")
         out.write('#include "text/unicode_gaps.h"\n\nnamespace lode::text {\n\n// clang-format off\n')
-        out.write("const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps = {{\n")
-        for i in range(0, len(ranges), 4):
-            row = ["{0x%x, 0x%x, 0x%x}" % (a, b, stand_ins[k]) for a, b, k in ranges[i:i + 4]]
-            out.write("    " + ", ".join(row) + ",\n")
-        out.write("}};\n// clang-format on\n\n}  // namespace lode::text\n")
+        table(out, "const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps", gaps, 4)
+        out.write("\n")
+        table(out, "const std::array<LateMarks, kNumLateMarks> kLateMarks", marks, 6)
+        out.write("// clang-format on\n\n}  // namespace lode::text\n")
     with open("src/text/unicode_gaps.h", "w") as out:
-        out.write('// Characters that the reference knows and the installed PCRE2 (Unicode 14) does not.\n#pragma once\n\n')
-        out.write('#include <array>\n#include <cstdint>\n\nnamespace lode::text {\n\n')
-        out.write('struct UnicodeGap {\n  char32_t first, last;\n')
-        out.write('  char32_t stand_in;  // known to PCRE2, of the same general category and UTF-8 length\n};\n\n')
-        out.write(f'inline constexpr int kNumUnicodeGaps = {len(ranges)};\n')
-        out.write('extern const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps;  // ascending\n\n')
-        out.write('}  // namespace lode::text\n')
+        out.write(HEADER % (len(gaps), len(marks)))
 
 
 main()
