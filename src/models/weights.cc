@@ -1,0 +1,51 @@
+#include "models/weights.h"
+
+namespace lode {
+namespace {
+
+// Buffers that some files carry and no model needs, and the head of a tied model.
+bool may_ignore(std::string_view name, bool tied_head) {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) {
+    return true;
+  }
+  return tied_head && name == "lm_head.weight";
+}
+
+}  // namespace
+
+void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config, Decoder& decoder,
+                        int threads) {
+  const WeightSet weights(files, path);
+  // Some GPT-2 files leave the prefix out.
+  constexpr std::string_view kPrefix = "transformer.";
+  const bool bare = config.names.embedding.starts_with(kPrefix) && !weights.tensors().contains(config.names.embedding) &&
+                    weights.tensors().contains(config.names.embedding.substr(kPrefix.size()));
+  std::vector<TensorTarget> targets;
+  for (const Parameter& parameter : decoder.parameters().all()) {
+    TensorTarget target{parameter.name, parameter.file_shape(), parameter.values(),
+                        parameter.layout == FileLayout::transposed && !parameter.vector};
+    if (bare && target.name.starts_with(kPrefix)) target.name.erase(0, kPrefix.size());
+    targets.push_back(std::move(target));
+  }
+  const bool tied = decoder.spec().tied_head;
+  load_tensors(weights, targets, {threads, [tied](std::string_view name) { return may_ignore(name, tied); }});
+  for (const auto& storage : decoder.parameters().storages()) storage->changed(false);
+}
+
+std::vector<TensorSpec> file_tensors(const ParameterList& parameters, DType dtype) {
+  std::vector<TensorSpec> specs;
+  for (const Parameter& parameter : parameters.all()) {
+    specs.push_back({parameter.name, dtype, parameter.file_shape(),
+                     parameter.layout == FileLayout::transposed && !parameter.vector});
+  }
+  return specs;
+}
+
+std::string short_parameter_count(std::int64_t count) {
+  const auto n = static_cast<double>(count);
+  if (n >= 1e9) return format("{:.2f}B", n / 1e9);
+  if (n >= 1e6) return format("{:.1f}M", n / 1e6);
+  return format("{:.0f}k", n / 1e3);
+}
+
+}  // namespace lode
