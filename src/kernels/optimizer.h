@@ -13,9 +13,10 @@ struct AdamWStep {
   ConstView grad;   // f32
   View exp_avg, exp_avg_sq;  // f32
   View copy;        // bf16 copy of the new weights, or data == nullptr
-  float lr, beta1, beta2, eps, weight_decay;
+  // In f64: 1 - b1 of a rounded b1 would be off by 1e-7.
+  double lr, beta1, beta2, eps, weight_decay;
   double bias_correction1, bias_correction2;  // 1 - b^t
-  float grad_scale;  // clipping
+  double grad_scale;  // clipping
 };
 void adamw_step(KernelContext& context, const AdamWStep& step);
 

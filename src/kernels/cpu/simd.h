@@ -1,0 +1,167 @@
+// Basis of the SIMD kernels; the one header that includes Highway, for the sources of this folder alone. A
+// kernel file says
+//   #undef HWY_TARGET_INCLUDE
+//   #define HWY_TARGET_INCLUDE "kernels/cpu/<file>.cc"
+//   #include "kernels/cpu/simd.h"
+// and is then compiled once per target: the machine's baseline, AVX2 and AVX3. It has no `#pragma once` for
+// that reason. Code inside `namespace lode::HWY_NAMESPACE` is width-agnostic. Arithmetic is in f32; load and
+// store convert.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "core/tensor.h"
+
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#endif
+
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which asks for it.
+#include "hwy/highway.h"
+
+#if defined(LODE_KERNELS_CPU_SIMD_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef LODE_KERNELS_CPU_SIMD_H
+#undef LODE_KERNELS_CPU_SIMD_H
+#else
+#define LODE_KERNELS_CPU_SIMD_H
+#endif
+
+// Lambdas do not inherit the target's attributes, and must vanish into the loop that calls them.
+#undef LODE_LAMBDA
+#define LODE_LAMBDA HWY_ATTR __attribute__((always_inline))
+
+HWY_BEFORE_NAMESPACE();
+namespace lode {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Floats = hn::ScalableTag<float>;
+using Words = hn::RebindToUnsigned<Floats>;
+using Halves = hn::Rebind<std::uint16_t, Floats>;
+using V = hn::Vec<Floats>;
+using U = hn::Vec<Words>;
+
+inline constexpr std::int64_t kLanes = hn::MaxLanes(Floats());
+
+// How much of a vector a step of a loop covers: all of it, or the first n < kLanes elements.
+struct Whole {};
+struct Part {
+  std::int64_t n;
+};
+
+HWY_INLINE V set(float x) {
+  return hn::Set(Floats(), x);
+}
+HWY_INLINE V zero() {
+  return hn::Zero(Floats());
+}
+
+// Upper halves of f32, rounded to nearest even; NaN stays NaN. Equal to core's to_bf16.
+HWY_INLINE U bf16_bits(V v) {
+  const Words words;
+  const U bits = hn::BitCast(words, v);
+  const U high = hn::ShiftRight<16>(bits);
+  const U odd = hn::And(high, hn::Set(words, 1u));
+  const U rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd));
+  const auto nan = hn::RebindMask(words, hn::IsNaN(v));
+  return hn::IfThenElse(nan, hn::Or(high, hn::Set(words, 0x40u)), rounded);
+}
+
+// The value that a store as T and a load would give.
+template <class T>
+HWY_INLINE V round_as(V v) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(bf16_bits(v)));
+  } else {
+    return v;
+  }
+}
+
+HWY_INLINE V load(const float* p, Whole) {
+  return hn::LoadU(Floats(), p);
+}
+HWY_INLINE V load(const bf16* p, Whole) {
+  const auto halves = hn::LoadU(Halves(), reinterpret_cast<const std::uint16_t*>(p));
+  return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), halves)));
+}
+HWY_INLINE void store(V v, float* p, Whole) {
+  hn::StoreU(v, Floats(), p);
+}
+HWY_INLINE void store(V v, bf16* p, Whole) {
+  hn::StoreU(hn::TruncateTo(Halves(), bf16_bits(v)), Halves(), reinterpret_cast<std::uint16_t*>(p));
+}
+
+// Elements beyond the part are loaded as 0 and not stored; no memory beyond it is touched.
+template <class T>
+HWY_INLINE V load(const T* p, Part part) {
+  T buffer[kLanes] = {};
+  std::memcpy(buffer, p, static_cast<std::size_t>(part.n) * sizeof(T));
+  return load(buffer, Whole());
+}
+template <class T>
+HWY_INLINE void store(V v, T* p, Part part) {
+  T buffer[kLanes];
+  store(v, buffer, Whole());
+  std::memcpy(p, buffer, static_cast<std::size_t>(part.n) * sizeof(T));
+}
+
+// v with the elements beyond the part replaced.
+HWY_INLINE V or_beyond(V v, Whole, float) {
+  return v;
+}
+HWY_INLINE V or_beyond(V v, Part part, float fill) {
+  return hn::IfThenElse(hn::FirstN(Floats(), static_cast<std::size_t>(part.n)), v, set(fill));
+}
+
+// body(i, Whole or Part) for i = 0, kLanes, ... over n elements.
+template <class Body>
+HWY_INLINE void for_vectors(std::int64_t n, Body body) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole());
+  if (i < n) body(i, Part{n - i});
+}
+
+template <int k>
+using Slot = std::integral_constant<int, k>;
+
+// The same for reductions: body(i, part, Slot<0..3>) in turn, so that four accumulators hide the latency of
+// additions.
+template <class Body>
+HWY_INLINE void for_vectors_4(std::int64_t n, Body body) {
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= n; i += 4 * kLanes) {
+    body(i, Whole(), Slot<0>());
+    body(i + kLanes, Whole(), Slot<1>());
+    body(i + 2 * kLanes, Whole(), Slot<2>());
+    body(i + 3 * kLanes, Whole(), Slot<3>());
+  }
+  for (; i + kLanes <= n; i += kLanes) body(i, Whole(), Slot<0>());
+  if (i < n) body(i, Part{n - i}, Slot<1>());
+}
+
+struct Accumulators {
+  V v0, v1, v2, v3;
+
+  // Spelt out: a default member initialiser would be compiled without the target's attributes.
+  HWY_INLINE explicit Accumulators(float start = 0.0f) : v0(set(start)), v1(v0), v2(v0), v3(v0) {}
+
+  template <int k>
+  HWY_INLINE V& operator[](Slot<k>) {
+    if constexpr (k == 0) return v0;
+    if constexpr (k == 1) return v1;
+    if constexpr (k == 2) return v2;
+    if constexpr (k == 3) return v3;
+  }
+  HWY_INLINE float sum() const {
+    return hn::GetLane(hn::SumOfLanes(Floats(), hn::Add(hn::Add(v0, v1), hn::Add(v2, v3))));
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace lode
+HWY_AFTER_NAMESPACE();
+
+#endif  // per target
