@@ -117,7 +117,7 @@ void apply(const RecipeEntry& entry, Recipe& recipe, RecipeReading& reading) {
   }
   if (entry.alias) {
     recipe.notices.push_back(
-        format("{} is {} in lode's words (it is {}'s)", entry.name, key.name, entry.alias->tool));
+        format("{} is read as {} (the former is the name in {})", entry.name, key.name, entry.alias->tool));
     reading.tools.insert(entry.alias->tool);
   }
 }

@@ -144,7 +144,7 @@ Json recipe_schema() {
   for (const Key& key : recipe_keys()) {
     for (const KeyAlias& alias : key.aliases) {
       Json entry = key_schema(key);
-      entry["description"] = format("{}'s name for {}", alias.tool, key.name);
+      entry["description"] = format("another name of {} ({})", key.name, alias.tool);
       entry["deprecated"] = true;
       Json& place = nested_schema(schema, alias.name);
       if (place.is_null()) merge_into(place, entry);

@@ -186,7 +186,7 @@ TEST(Recipe, KeysWithoutEffectAreSaidOnce) {
 TEST(Recipe, AliasesOfOtherTools) {
   const Recipe swift = recipe_from_text("model: m\ndataset: a\noutput_dir: o\nmax_length: 64\n", "s.yaml");
   EXPECT_EQ(swift.model_name_or_path, "m");
-  EXPECT_TRUE(has_notice(swift, "model is model_name_or_path"));
+  EXPECT_TRUE(has_notice(swift, "model is read as model_name_or_path (the former is the name in ms-swift)"));
   EXPECT_TRUE(has_notice(swift, "defaults that are not ms-swift's"));
   EXPECT_TRUE(has_notice(swift, "learning_rate 5e-05 (1e-5)"));
   EXPECT_FALSE(has_notice(swift, "cutoff_len 64"));
