@@ -33,7 +33,7 @@ BANS = [
      r".*", None),
     (r"\b(ReorderDemote2To|OrderedDemote2To)\b|\bDemoteTo\s*\([^;]*\b(d?bf16|bfloat16\w*|dbf\w*)\b",
      "Highway's bf16 demotion truncates: use the rounding helper", r"src/.*", "bf16-demotion"),
-    (r"^\s*#\s*(if|ifdef|ifndef|elif)\b(?!.*\b(HWY_\w+|__SANITIZE_\w+|__has_feature)\b)",
+    (r"^\s*#\s*(if|ifdef|ifndef|elif)\b(?!.*\b(HWY_\w+|LODE_\w+_(H|ONCE)|__SANITIZE_\w+|__has_feature)\b)",
      "conditional compilation: an optional dependency is a twin file chosen by CMake", r"(src|include|apps)/.*",
      "conditional"),
     (r"\b(printf|fprintf|vprintf|puts|fputs|putchar)\s*\(|\bstd::(cout|cerr|clog)\b",
@@ -126,10 +126,12 @@ class Checker:
         else:
             target_path, target_layer = "src/" + target, target.split("/")[0]
         if target_path not in self.known:
-            if path.startswith(("tests/", "benchmarks/")) and path.split("/")[0] + "/" + target in self.known:
+            if any(re.match(pattern, target) for _, pattern, _ in self.rules.third_party):
+                self.check_library_include(path, number, target)
                 return
-            own = os.path.join(os.path.dirname(path), target)
-            if path.startswith("apps/") and (own in self.known or "apps/" + target in self.known):
+            # Outside the library a file may also name what lies beside it, or start from its top folder.
+            near = (os.path.join(os.path.dirname(path), target), path.split("/")[0] + "/" + target)
+            if not path.startswith(("src/", "include/")) and any(name in self.known for name in near):
                 return
             self.report(path, number, f'"{target}" is not a file of src/ or include/ (write the path from there)')
             return
@@ -162,7 +164,7 @@ class Checker:
         extension = os.path.splitext(path)[1]
         if len(lines) - 1 > BUDGET.get(extension, 10**9):
             self.notes.append(f"{path}: {len(lines) - 1} lines, the budget is {BUDGET[extension]}")
-        if extension == ".h" and "#pragma once" not in text:
+        if extension == ".h" and "#pragma once" not in text and "HWY_TARGET_TOGGLE" not in text:
             self.report(path, 1, "no #pragma once")
         layer = layer_of(path, self.rules)
         for number, line in enumerate(strip_code(text).split("\n"), 1):
