@@ -16,14 +16,14 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   Builder(std::string_view what, JsonLimits limits) : what_(what), limits_(limits) {}
   Json take() { return std::move(root_); }
 
-  bool null() override { return put(Json()); }
-  bool boolean(bool value) override { return put(value); }
-  bool number_integer(number_integer_t value) override { return put(std::int64_t{value}); }
+  bool null() override { return leaf(Json()); }
+  bool boolean(bool value) override { return leaf(value); }
+  bool number_integer(number_integer_t value) override { return leaf(std::int64_t{value}); }
   bool number_unsigned(number_unsigned_t value) override {
-    return value > INT64_MAX ? put(static_cast<double>(value)) : put(static_cast<std::int64_t>(value));
+    return value > INT64_MAX ? leaf(static_cast<double>(value)) : leaf(static_cast<std::int64_t>(value));
   }
-  bool number_float(number_float_t value, const string_t&) override { return put(value); }
-  bool string(string_t& value) override { return put(std::move(value)); }
+  bool number_float(number_float_t value, const string_t&) override { return leaf(value); }
+  bool string(string_t& value) override { return leaf(std::move(value)); }
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
@@ -31,15 +31,16 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
     if (limits_.unique_keys && !open_.back().keys.insert(name).second) {
-      fail(ErrorKind::data, "{}: the key \"{}\" appears twice in one object", what_, name);
+      fail(ErrorKind::data, "{}: the key \"{}\" appears twice in one object", what_, name.substr(0, kShown));
     }
     open_.back().key = std::move(name);
     return true;
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) override {
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
     std::string_view reason = error.what();
     if (const auto at = reason.find("- "); at != std::string_view::npos) reason.remove_prefix(at + 2);
-    fail(ErrorKind::data, "{}: not valid JSON at byte {}: {}", what_, position, reason);
+    fail(ErrorKind::data, "{}: not valid JSON at byte {}: {}", what_, position, reason.substr(0, kShown));
   }
 
  private:
@@ -49,6 +50,12 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     std::unordered_set<std::string> keys;
   };
 
+  static constexpr std::size_t kShown = 200;  // a message quotes no more than this of the text
+
+  bool leaf(Json value) {
+    count();
+    return put(std::move(value));
+  }
   bool put(Json value) {
     if (open_.empty()) {
       root_ = std::move(value);
@@ -59,10 +66,16 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
     }
     return true;
   }
+  void count() {
+    if (++values_ > limits_.max_values) {
+      fail(ErrorKind::data, "{}: JSON has more than {} values", what_, limits_.max_values);
+    }
+  }
   bool open(Json value) {
     if (static_cast<int>(open_.size()) >= limits_.max_depth) {
       fail(ErrorKind::data, "{}: JSON is nested deeper than {} levels", what_, limits_.max_depth);
     }
+    count();
     open_.push_back({std::move(value), {}, {}});
     return true;
   }
@@ -76,19 +89,34 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   JsonLimits limits_;
   Json root_;
   std::vector<Open> open_;
+  std::int64_t values_ = 0;
 };
 
 void write_string(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20) {
           out += format("\\u{:04x}", static_cast<int>(c));
@@ -170,7 +198,8 @@ Json Json::object(std::initializer_list<Member> members) {
 }
 
 std::string_view Json::type_name() const {
-  static constexpr std::string_view kNames[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+  static constexpr std::string_view kNames[] = {"null",   "boolean", "integer", "number",
+                                                "string", "array",   "object"};
   return kNames[value_.index()];
 }
 

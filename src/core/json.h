@@ -1,4 +1,5 @@
-// JSON values. Objects keep the order of their keys. Numbers without fraction or exponent that fit are integers.
+// JSON values. Objects keep the order of their keys. Numbers without fraction or exponent that fit are
+// integers.
 #pragma once
 
 #include <cstdint>
@@ -53,9 +54,9 @@ class Json {
 
   const Json* find(std::string_view key) const;  // nullptr when absent or not an object
   const Json& at(std::string_view key) const;    // throws Error(data) naming the key
-  Json& operator[](std::string_view key);        // inserts null at the end when absent; null becomes an object
-  void push_back(Json v);                        // null becomes an array
-  std::size_t size() const;                      // elements or members; 0 otherwise
+  Json& operator[](std::string_view key);  // inserts null at the end when absent; null becomes an object
+  void push_back(Json v);                  // null becomes an array
+  std::size_t size() const;                // elements or members; 0 otherwise
 
   friend bool operator==(const Json&, const Json&) = default;
 
@@ -68,10 +69,12 @@ class Json {
 
 struct JsonLimits {
   int max_depth = 64;
-  bool unique_keys = true;  // a repeated key is an error
+  bool unique_keys = true;              // a repeated key is an error
+  std::int64_t max_values = INT64_MAX;  // bounds memory: at most about 300 bytes a value beside the text
 };
 
-// Throws Error(data) with `what` (a file name, or file:line), the byte position and the reason. Text must be UTF-8.
+// Throws Error(data) with `what` (a file name, or file:line), the byte position and the reason. Text must be
+// UTF-8.
 Json parse_json(std::string_view text, std::string_view what, JsonLimits limits = {});
 
 }  // namespace lode

@@ -61,6 +61,17 @@ TEST(Json, DepthIsLimited) {
   EXPECT_NE(error_of([&] { parse("[[[1]]]", {.max_depth = 2}); }), "");
 }
 
+TEST(Json, ValuesAreLimitedAndMessagesShort) {
+  EXPECT_NO_THROW(parse("[1, {\"a\": 2}]", {.max_values = 4}));
+  EXPECT_NE(error_of([] { parse("[1, {\"a\": 2}]", {.max_values = 3}); }).find("3 values"),
+            std::string::npos);
+  EXPECT_LT(error_of([] { parse("[\"" + std::string(100000, 'x')); }).size(), 400u);
+  EXPECT_LT(error_of([] {
+              parse("{\"" + std::string(100000, 'x') + "\":1,\"" + std::string(100000, 'x') + "\":1}");
+            }).size(),
+            400u);
+}
+
 TEST(Json, AccessErrorsNameWhatWasExpected) {
   const Json value = parse(R"({"a": 1.5})");
   EXPECT_NE(error_of([&] { value.at("b"); }).find("\"b\""), std::string::npos);

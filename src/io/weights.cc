@@ -1,0 +1,169 @@
+#include "io/weights.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/fail.h"
+#include "core/json.h"
+#include "core/parallel.h"
+#include "io/copy_block.h"
+
+namespace lode {
+namespace {
+
+constexpr std::string_view kIndexEnding = ".safetensors.index.json";
+constexpr std::size_t kMostProblemsShown = 50;
+constexpr std::int64_t kMostIndexValues = 300'000;  // the largest public models have 100,000 tensors
+constexpr std::int64_t kBytesATask = std::int64_t{4} << 20;
+
+// A shard's name comes from a file: it may only name a neighbour of the index.
+bool is_plain_name(std::string_view name) {
+  return name.ends_with(".safetensors") &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos &&
+         name.find("..") == std::string_view::npos;
+}
+
+// Rows [first, first + count) of the file's matrix.
+struct CopyTask {
+  const TensorTarget* target;
+  const std::byte* data;
+  DType dtype;
+  std::int64_t first, count, cols;
+};
+
+void run(const CopyTask& task) {
+  const View& view = task.target->view;
+  const auto from = static_cast<std::int64_t>(size_of(task.dtype)),
+             to = static_cast<std::int64_t>(size_of(view.dtype));
+  ByteStrides strides{view.stride * to, to};
+  if (task.target->transposed) std::swap(strides.row, strides.col);
+  copy_block(task.data + task.first * task.cols * from, task.dtype, {task.cols * from, from},
+             static_cast<std::byte*>(view.data) + task.first * strides.row, view.dtype, strides, task.count,
+             task.cols);
+}
+
+}  // namespace
+
+WeightSet::WeightSet(FileSystem& files, const std::string& path) : path_(path) {
+  if (!files.is_directory(path)) {
+    if (path.ends_with(kIndexEnding)) {
+      read_index(files, path);
+    } else {
+      add(files, path);
+    }
+    return;
+  }
+  const std::string single = join_path(path, "model.safetensors"),
+                    index = join_path(path, "model.safetensors.index.json");
+  if (files.exists(single)) {
+    add(files, single);
+  } else if (files.exists(index)) {
+    read_index(files, index);
+  } else if (files.exists(join_path(path, "pytorch_model.bin"))) {
+    fail(ErrorKind::data,
+         "{}: has only pytorch_model.bin; pickled files can run code and are never read: convert it to "
+         "safetensors",
+         path);
+  } else {
+    fail(ErrorKind::data, "{}: no model.safetensors and no model.safetensors.index.json", path);
+  }
+}
+
+void WeightSet::add(FileSystem& files, const std::string& path) {
+  const auto& file = files_.emplace_back(std::make_unique<SafetensorsFile>(files, path));
+  for (const TensorInfo& tensor : file->tensors()) {
+    const auto [entry, added] = tensors_.emplace(tensor.name, Entry{file.get(), &tensor});
+    if (!added) {
+      fail(ErrorKind::data, "tensor \"{}\" is in both {} and {}", tensor.name, entry->second.file->path(),
+           path);
+    }
+  }
+}
+
+void WeightSet::read_index(FileSystem& files, const std::string& path) {
+  const auto text = files.map(path);
+  const Json index = parse_json(text->text(), path, {.max_depth = 8, .max_values = kMostIndexValues});
+  const Json* map = index.find("weight_map");
+  if (map == nullptr || !map->is_object())
+    fail(ErrorKind::data, "{}: \"weight_map\" is missing or no object", path);
+  std::map<std::string, std::vector<std::string>> shards;
+  for (const auto& [tensor, shard] : map->as_object()) {
+    if (!shard.is_string() || !is_plain_name(shard.as_string())) {
+      fail(ErrorKind::data, "{}: tensor \"{}\": \"{}\" is no name of a .safetensors file beside the index",
+           path, tensor, shard.is_string() ? shard.as_string() : shard.dump());
+    }
+    shards[shard.as_string()].push_back(tensor);
+  }
+  std::string missing;
+  for (const auto& [shard, names] : shards) {
+    add(files, join_path(parent_path(path), shard));
+    for (const std::string& name : names) {
+      if (files_.back()->find(name) == nullptr) missing += format("\n  \"{}\" in {}", name, shard);
+    }
+  }
+  if (!missing.empty()) fail(ErrorKind::data, "{}: names tensors that their files lack:{}", path, missing);
+}
+
+std::vector<std::string> find_load_problems(const WeightSet& weights,
+                                            const std::vector<TensorTarget>& targets,
+                                            const LoadOptions& options) {
+  std::vector<std::string> problems;
+  std::set<std::string_view> wanted;
+  for (const TensorTarget& target : targets) {
+    if (!wanted.insert(target.name).second) fail(ErrorKind::internal, "\"{}\" has two targets", target.name);
+    const auto found = weights.tensors().find(target.name);
+    if (found == weights.tensors().end()) {
+      problems.push_back(format("\"{}\" {} is missing", target.name, shape_text(target.shape)));
+      continue;
+    }
+    const TensorInfo& info = *found->second.info;
+    if (info.shape != target.shape) {
+      problems.push_back(format("\"{}\": expected shape {}, found {}", target.name, shape_text(target.shape),
+                                shape_text(info.shape)));
+    }
+    const auto dtype = dtype_from_safetensors(info.dtype);
+    if (!dtype || !is_convertible(*dtype, target.view.dtype)) {
+      problems.push_back(format("\"{}\": expected {}, found {}", target.name,
+                                target.view.dtype == DType::i32 ? "I32" : "F32, BF16 or F16", info.dtype));
+    }
+  }
+  for (const auto& [name, entry] : weights.tensors()) {
+    if (!wanted.contains(name) && !(options.may_ignore && options.may_ignore(name))) {
+      problems.push_back(format("\"{}\" {} is not expected", name, shape_text(entry.info->shape)));
+    }
+  }
+  return problems;
+}
+
+void load_tensors(const WeightSet& weights, const std::vector<TensorTarget>& targets,
+                  const LoadOptions& options) {
+  const std::vector<std::string> problems = find_load_problems(weights, targets, options);
+  if (!problems.empty()) {
+    std::string list;
+    for (std::size_t i = 0; i < std::min(problems.size(), kMostProblemsShown); ++i)
+      list += "\n  " + problems[i];
+    if (problems.size() > kMostProblemsShown)
+      list += format("\n  and {} more", problems.size() - kMostProblemsShown);
+    fail(ErrorKind::data, "{}: the weights do not fit the model, nothing was loaded:{}", weights.path(),
+         list);
+  }
+  std::vector<CopyTask> tasks;
+  for (const TensorTarget& target : targets) {
+    const WeightSet::Entry& entry = weights.tensors().at(target.name);
+    const MatrixSize size = matrix_size(target.shape);
+    LODE_ASSERT(target.view.rows == (target.transposed ? size.cols : size.rows));
+    LODE_ASSERT(target.view.cols == (target.transposed ? size.rows : size.cols));
+    const DType dtype = *dtype_from_safetensors(entry.info->dtype);
+    const std::int64_t row_bytes =
+        std::max<std::int64_t>(size.cols * static_cast<std::int64_t>(size_of(dtype)), 1);
+    const std::int64_t rows_a_task = std::max<std::int64_t>(kBytesATask / row_bytes, 1);
+    const std::byte* data = entry.file->bytes(*entry.info).data();
+    for (std::int64_t r = 0; r < size.rows && size.cols > 0; r += rows_a_task) {
+      tasks.push_back({&target, data, dtype, r, std::min(rows_a_task, size.rows - r), size.cols});
+    }
+  }
+  parallel_tasks(options.threads, static_cast<std::int64_t>(tasks.size()),
+                 [&](std::int64_t task, int) { run(tasks[static_cast<std::size_t>(task)]); });
+}
+
+}  // namespace lode
