@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/file.h"
@@ -24,6 +25,8 @@ struct EncodeOptions {
 struct NamedTokens {
   std::string bos, eos, pad;
 };
+
+using TokenizerFiles = std::vector<std::pair<std::string, std::string>>;  // name, contents
 
 namespace text {
 struct TokenizerState;
@@ -70,9 +73,10 @@ class Tokenizer {
   // keys of a loaded tokenizer_config.json (a chat template, for example) are kept. model_max_length > 0 is
   // written too.
   void save(FileSystem& files, const std::string& folder, std::int64_t model_max_length = 0) const;
+  // The same files as names and contents.
+  TokenizerFiles files(std::int64_t model_max_length = 0) const;
 
  private:
-  friend class StreamDecoder;
   explicit Tokenizer(std::shared_ptr<const text::TokenizerState> state);
   std::shared_ptr<const text::TokenizerState> state_;
 };

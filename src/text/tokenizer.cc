@@ -1,0 +1,219 @@
+#include "text/tokenizer.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "core/fail.h"
+#include "text/tokenizer_spec.h"
+#include "text/tokenizer_state.h"
+#include "text/unicode.h"
+
+namespace lode {
+namespace {
+
+// Feeds length-prefixed fields to the hash, so that no two sequences of fields look alike.
+class Fingerprint {
+ public:
+  void add(std::string_view text) {
+    add(static_cast<std::int64_t>(text.size()));
+    bytes_.append(text);
+  }
+  void add(std::int64_t value) {
+    for (int i = 0; i < 8; i++)
+      bytes_.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * i)));
+  }
+  std::string hex() const {
+    const std::uint64_t hash = XXH64(bytes_.data(), bytes_.size(), 0);
+    std::string out;
+    for (int shift = 60; shift >= 0; shift -= 4) out.push_back("0123456789abcdef"[hash >> shift & 15]);
+    return out;
+  }
+
+ private:
+  std::string bytes_;
+};
+
+class ScratchLoan {
+ public:
+  explicit ScratchLoan(text::ScratchPool& pool) : pool_(pool), scratch_(pool.take()) {}
+  ~ScratchLoan() { pool_.give(std::move(scratch_)); }
+  ScratchLoan(const ScratchLoan&) = delete;
+  ScratchLoan& operator=(const ScratchLoan&) = delete;
+  text::Scratch& operator*() { return *scratch_; }
+
+ private:
+  text::ScratchPool& pool_;
+  std::unique_ptr<text::Scratch> scratch_;
+};
+
+void encode_valid(const text::TokenizerState& state, std::string_view text, bool parse_special,
+                  std::vector<std::int32_t>& ids) {
+  ScratchLoan loan(state.scratch);
+  text::Scratch& scratch = *loan;
+  const auto word = [&](std::string_view bytes) { state.model.encode_word(bytes, scratch.bpe, ids); };
+  const auto token = [&](std::int32_t id) { ids.push_back(id); };
+  const auto normalized_piece = [&](std::string_view piece) {
+    state.pre_tokenizer.run(piece, scratch.regex, word);
+  };
+  const auto raw_piece = [&](std::string_view piece) {
+    const std::string normalized = state.nfc ? text::nfc(piece) : std::string();
+    state.normalized_tokens.split(state.nfc ? std::string_view(normalized) : piece, parse_special,
+                                  scratch.regex, normalized_piece, token);
+  };
+  state.raw_tokens.split(text, parse_special, scratch.regex, raw_piece, token);
+}
+
+// Moves the complete characters of `bytes` into the result; at the end of the text the rest becomes U+FFFD.
+std::string take_characters(std::string& bytes, bool at_end) {
+  std::string out;
+  std::string_view rest = bytes;
+  while (!rest.empty()) {
+    const std::size_t good = text::valid_utf8_prefix(rest);
+    out.append(rest.substr(0, good));
+    rest.remove_prefix(good);
+    if (rest.empty()) break;
+    bool incomplete;
+    const std::size_t bad = text::invalid_utf8_length(rest, incomplete);
+    if (incomplete && !at_end) break;
+    out.append("\xEF\xBF\xBD");
+    rest.remove_prefix(bad);
+  }
+  bytes = std::string(rest);
+  return out;
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::shared_ptr<const text::TokenizerState> state) : state_(std::move(state)) {}
+
+Tokenizer Tokenizer::load(FileSystem& files, const std::string& path) {
+  const std::string file = files.is_directory(path) ? join_path(path, "tokenizer.json") : path;
+  if (!files.exists(file))
+    fail(ErrorKind::data, "{}: no such file; a tokenizer is a folder with tokenizer.json", file);
+  return from_spec(text::read_tokenizer(files, file), file);
+}
+
+Tokenizer Tokenizer::from_spec(text::TokenizerSpec spec, const std::string& what) {
+  return Tokenizer(std::make_shared<const text::TokenizerState>(std::move(spec), what));
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  std::vector<std::int32_t> ids;
+  encode_to(text, ids, options);
+  return ids;
+}
+
+void Tokenizer::encode_to(std::string_view text, std::vector<std::int32_t>& ids,
+                          EncodeOptions options) const {
+  const auto& state = *state_;
+  if (options.add_special_tokens) ids.insert(ids.end(), state.prefix.begin(), state.prefix.end());
+  if (text::valid_utf8_prefix(text) == text.size()) {
+    encode_valid(state, text, options.parse_special, ids);
+  } else {
+    encode_valid(state, text::lossy_utf8(text), options.parse_special, ids);
+  }
+  if (options.add_special_tokens) ids.insert(ids.end(), state.suffix.begin(), state.suffix.end());
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  std::string bytes;
+  for (const std::int32_t id : ids) {
+    if (!skip_special || !is_special(id)) bytes.append(token_bytes(id));
+  }
+  return take_characters(bytes, true);
+}
+
+std::int32_t Tokenizer::vocab_size() const {
+  return static_cast<std::int32_t>(state_->tokens.size());
+}
+std::int64_t Tokenizer::num_merges() const {
+  return static_cast<std::int64_t>(state_->spec.merges.size());
+}
+
+std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
+  const auto at = state_->ids.find(token);
+  return at == state_->ids.end() ? std::nullopt : std::optional(at->second);
+}
+
+std::string Tokenizer::token(std::int32_t id) const {
+  if (id < 0 || id >= vocab_size() || !state_->tokens[static_cast<std::size_t>(id)].present) {
+    fail(ErrorKind::usage, "{} is not the id of a token; ids go from 0 to {}", id, vocab_size() - 1);
+  }
+  return state_->tokens[static_cast<std::size_t>(id)].spelling;
+}
+
+std::string_view Tokenizer::token_bytes(std::int32_t id) const {
+  if (id < 0 || id >= vocab_size()) return {};
+  return state_->tokens[static_cast<std::size_t>(id)].bytes;
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && state_->tokens[static_cast<std::size_t>(id)].special;
+}
+
+std::optional<std::int32_t> Tokenizer::bos_id() const {
+  return state_->bos;
+}
+std::optional<std::int32_t> Tokenizer::eos_id() const {
+  return state_->eos;
+}
+std::optional<std::int32_t> Tokenizer::pad_id() const {
+  return state_->pad;
+}
+int Tokenizer::num_missing_bytes() const {
+  return state_->missing_bytes;
+}
+
+std::string Tokenizer::fingerprint() const {
+  const auto& state = *state_;
+  Fingerprint print;
+  print.add("byte-level bpe 1");
+  for (const std::size_t size : {state.tokens.size(), state.spec.merges.size(), state.added.size()}) {
+    print.add(static_cast<std::int64_t>(size));
+  }
+  for (const text::Token& token : state.tokens) {
+    print.add(token.present);
+    print.add(token.spelling);
+  }
+  for (const auto& [left, right] : state.spec.merges) print.add(left), print.add(right);
+  for (const bool flag : {state.model.ignore_merges, state.model.fuse_unknown, state.nfc}) print.add(flag);
+  print.add(state.model.unknown_id.value_or(-1));
+  print.add(state.pre_tokenizer.description());
+  for (const text::AddedToken& token : state.added) {
+    print.add(token.id);
+    for (const bool flag : {token.single_word, token.lstrip, token.rstrip, token.normalized, token.special}) {
+      print.add(flag);
+    }
+  }
+  for (const auto* list : {&state.prefix, &state.suffix}) {
+    print.add(static_cast<std::int64_t>(list->size()));
+    for (const std::int32_t id : *list) print.add(id);
+  }
+  for (const auto& id : {state.bos, state.eos, state.pad}) print.add(id.value_or(-1));
+  return print.hex();
+}
+
+void Tokenizer::save(FileSystem& files, const std::string& folder, std::int64_t model_max_length) const {
+  files.make_directory(folder);
+  for (const auto& [name, contents] : this->files(model_max_length)) {
+    write_file_atomically(files, join_path(folder, name), contents);
+  }
+}
+
+TokenizerFiles Tokenizer::files(std::int64_t model_max_length) const {
+  return text::tokenizer_files(state_->spec, model_max_length);
+}
+
+StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+
+std::string StreamDecoder::push(std::int32_t id) {
+  if (!skip_special_ || !tokenizer_.is_special(id)) pending_.append(tokenizer_.token_bytes(id));
+  return take_characters(pending_, false);
+}
+
+std::string StreamDecoder::finish() {
+  return take_characters(pending_, true);
+}
+
+}  // namespace lode

@@ -1,0 +1,34 @@
+// A tokenizer as data: what tokenizer.json and tokenizer_config.json say.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "text/tokenizer.h"
+
+namespace lode::text {
+
+struct TokenizerSpec {
+  // All of tokenizer.json; model.vocab and model.merges are empty here and given below.
+  Json document;
+  std::vector<std::pair<std::string, std::int32_t>> vocab;    // in the byte alphabet
+  std::vector<std::pair<std::int32_t, std::int32_t>> merges;  // by ids, best first
+  Json config;                                                // tokenizer_config.json, or null
+  NamedTokens named;
+};
+
+// Ids above this are refused: tables are indexed by id.
+inline constexpr std::int64_t kMaxTokenId = (1 << 24) - 1;
+
+// Reads both files. Checks their shape; what the parts mean is checked when a Tokenizer is made of them.
+TokenizerSpec read_tokenizer(FileSystem& files, const std::string& json_path);
+TokenizerFiles tokenizer_files(const TokenizerSpec& spec, std::int64_t model_max_length);
+
+// {"id", "content", ...} with the keys and order of the reference.
+Json special_token_json(std::int32_t id, const std::string& content);
+
+}  // namespace lode::text
