@@ -99,9 +99,9 @@ std::string series_svg(const Frame& frame, const Series& series, int colour) {
 std::string legend_html(const std::vector<Series>& series, const std::vector<int>& colours) {
   std::string out = "<div class=\"legend\">";
   for (std::size_t i = 0; i < series.size(); ++i) {
-    if (series[i].faint) continue;
-    out += format("<span><i style=\"background:var(--s{})\"></i>{} <b>{:.4g}</b></span>", colours[i],
-                  escape_html(series[i].name), series[i].points.back().y);
+    out += format("<span><i{} style=\"background:var(--s{})\"></i>{} <b>{:.4g}</b></span>",
+                  series[i].faint ? " class=\"faint\"" : "", colours[i], escape_html(series[i].name),
+                  series[i].points.back().y);
   }
   return out + "</div>";
 }

@@ -12,6 +12,11 @@ void put_known(Json& record, std::string_view key, double value) {
   if (!std::isnan(value)) record[key] = value;
 }
 
+// As it reads back from the file.
+Json finite_or_null(double value) {
+  return std::isfinite(value) ? Json(value) : Json();
+}
+
 // Calls visit(line without its break, ended by one) for each line.
 template <class Visit>
 void for_each_line(std::string_view text, Visit visit) {
@@ -38,9 +43,9 @@ Json parse_line(std::string_view line) {
 Json to_json(const StepMetrics& m) {
   Json record = Json::object({{"step", m.step},
                               {"epoch", m.epoch},
-                              {"loss", m.loss},
-                              {"learning_rate", m.learning_rate},
-                              {"grad_norm", m.grad_norm},
+                              {"loss", finite_or_null(m.loss)},
+                              {"learning_rate", finite_or_null(m.learning_rate)},
+                              {"grad_norm", finite_or_null(m.grad_norm)},
                               {"tokens", m.tokens},
                               {"samples", m.samples},
                               {"skipped", m.skipped}});
@@ -60,10 +65,10 @@ Json to_json(const EvalMetrics& m) {
   Json record = Json::object({{"step", m.step},
                               {"epoch", m.epoch},
                               {"eval_set", repair_utf8(m.set)},
-                              {"eval_loss", m.loss},
-                              {"eval_perplexity", m.perplexity},
-                              {"eval_bits_per_byte", m.bits_per_byte},
-                              {"eval_token_accuracy", m.token_accuracy},
+                              {"eval_loss", finite_or_null(m.loss)},
+                              {"eval_perplexity", finite_or_null(m.perplexity)},
+                              {"eval_bits_per_byte", finite_or_null(m.bits_per_byte)},
+                              {"eval_token_accuracy", finite_or_null(m.token_accuracy)},
                               {"eval_tokens", m.tokens},
                               {"eval_samples", m.samples}});
   put_known(record, "time_eval", m.seconds);

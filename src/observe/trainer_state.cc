@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 namespace lode {
@@ -46,6 +47,12 @@ Json history_entry(const Json& record, const std::string& main_set) {
   return entry;
 }
 
+// Hugging Face writes whole epochs without a point.
+Json whole_or_double(double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? Json(static_cast<std::int64_t>(value)) : Json(value);
+}
+
 Json trainer_control(bool stopping) {
   return Json::object({{"args", Json::object({{"should_epoch_stop", false},
                                               {"should_evaluate", false},
@@ -80,7 +87,7 @@ std::string make_trainer_state(const TrainerState& state) {
        {"logging_steps", state.logging_steps},
        {"max_steps", state.max_steps},
        {"num_input_tokens_seen", state.tokens_seen},
-       {"num_train_epochs", state.num_train_epochs},
+       {"num_train_epochs", whole_or_double(state.num_train_epochs)},
        {"save_steps", state.save_steps},
        {"stateful_callbacks", Json::object({{"TrainerControl", trainer_control(state.stopping)}})},
        {"total_flos", state.total_flops},
