@@ -31,6 +31,8 @@ SYSTEM = re.compile(r"^((sys|linux|net|netinet|arpa)/.*|unistd|fcntl|sched|diren
 BANS = [
     (r"#\s*include\s*<(ranges|format|regex)>", "not usable by both compilers, or too slow: see CONTRIBUTING.md",
      r".*", None),
+    (r"\b(std::views|std::ranges::(views|subrange|unique|remove|remove_if|partition|stable_partition|rotate|search|find_end"
+     r"|equal_range))\b", "clang 14 cannot compile what libstdc++ returns here: use the iterator form", r".*", None),
     (r"\b(ReorderDemote2To|OrderedDemote2To)\b|\bDemoteTo\s*\([^;]*\b(d?bf16|bfloat16\w*|dbf\w*)\b",
      "Highway's bf16 demotion truncates: use the rounding helper", r"src/.*", "bf16-demotion"),
     (r"^\s*#\s*(if|ifdef|ifndef|elif)\b(?!.*\b(HWY_\w+|LODE_\w+_(H|ONCE)|__SANITIZE_\w+|__has_feature)\b)",

@@ -44,6 +44,8 @@ CASES = [
     ("a library nobody listed", {"src/core/a.cc": "#include <boost/any.hpp>\n"}, ["neither a standard header"]),
     ("standard headers", {"src/core/a.cc": "#include <vector>\n#include <sys/mman.h>\n#include <unistd.h>\n"}, []),
     ("ranges", {"src/core/a.cc": "#include <ranges>\n"}, ["both compilers"]),
+    ("an algorithm that returns a subrange", {"src/core/a.cc": "auto r = std::ranges::unique(x);\n"}, ["clang 14"]),
+    ("an algorithm that does not", {"src/core/a.cc": "std::ranges::unique_copy(x, y); std::ranges::sort(x);\n"}, []),
     ("a truncating demotion", {"src/kernels/a.cc": "auto y = hn::ReorderDemote2To(dbf16, a, b);\n"}, ["truncates"]),
     ("a demotion to integers", {"src/kernels/a.cc": "auto y = hn::DemoteTo(di16, a);\n"}, []),
     ("ifdef", {"src/core/a.cc": "#ifdef HAVE_URING\n#endif\n"}, ["twin file"]),
