@@ -11,7 +11,7 @@
 namespace lode {
 namespace {
 
-constexpr double kLeft = 58, kRight = 14, kTop = 10, kBottom = 34;
+constexpr double kLeft = 58, kRight = 22, kTop = 10, kBottom = 34;
 constexpr int kColours = 6;
 constexpr std::size_t kMostPoints = 1200;
 constexpr double kLogRatio = 100;  // from this ratio of highest to lowest on, the axis is logarithmic
@@ -96,12 +96,16 @@ std::string series_svg(const Frame& frame, const Series& series, int colour) {
   return out;
 }
 
+std::string short_value(double value) {
+  return std::abs(value) >= 10000 ? short_count(value) : format("{:.4g}", value);
+}
+
 std::string legend_html(const std::vector<Series>& series, const std::vector<int>& colours) {
   std::string out = "<div class=\"legend\">";
   for (std::size_t i = 0; i < series.size(); ++i) {
-    out += format("<span><i{} style=\"background:var(--s{})\"></i>{} <b>{:.4g}</b></span>",
+    out += format("<span><i{} style=\"background:var(--s{})\"></i>{} <b>{}</b></span>",
                   series[i].faint ? " class=\"faint\"" : "", colours[i], escape_html(series[i].name),
-                  series[i].points.back().y);
+                  short_value(series[i].points.back().y));
   }
   return out + "</div>";
 }
@@ -138,18 +142,25 @@ std::vector<Point> thin_out(const std::vector<Point>& points, std::size_t limit)
   return out;
 }
 
-Axis linear_axis(double low, double high, int wanted) {
+Axis linear_axis(double low, double high, int wanted, bool widen) {
   if (!(high > low)) {
     const double pad = low == 0 ? 1 : std::abs(low) * 0.1;
     low -= pad;
     high += pad;
   }
-  const double rough = (high - low) / std::max(wanted, 1);
+  const double rough =
+      high / std::max(wanted, 1) - low / std::max(wanted, 1);  // the difference might overflow
   const double unit = std::pow(10, std::floor(std::log10(rough)));
   const double factor = rough / unit;
   const double step = unit * (factor <= 1 ? 1 : factor <= 2 ? 2 : factor <= 5 ? 5 : 10);
+  double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
+  if (widen) {
+    first = std::floor(low / step + 1e-9);
+    last = std::ceil(high / step - 1e-9);
+    low = std::min(low, first * step);
+    high = std::max(high, last * step);
+  }
   Axis axis{low, high, false, {}};
-  const double first = std::ceil(low / step - 1e-9), last = std::floor(high / step + 1e-9);
   for (double i = first; i <= last && axis.ticks.size() < 50; ++i) axis.ticks.push_back(i * step);
   return axis;
 }
@@ -191,14 +202,12 @@ std::string chart_html(const Chart& chart) {
   const bool logarithmic = !chart.from_zero && b.y_low > 0 && b.y_high / b.y_low >= kLogRatio;
   Frame frame{chart.wide ? 1040.0 : 510.0,
               chart.wide ? 330.0 : 230.0,
-              linear_axis(b.x_low, b.x_high, chart.wide ? 9 : 5),
+              linear_axis(b.x_low, b.x_high, chart.wide ? 10 : 6),
               {}};
   if (logarithmic) {
     frame.y = log_axis(b.y_low, b.y_high);
   } else {
-    const double low = chart.from_zero ? std::min(0.0, b.y_low) : b.y_low;
-    const double pad = chart.from_zero ? 0 : (b.y_high - low) * 0.04;
-    frame.y = linear_axis(low - pad, b.y_high + (b.y_high - low) * 0.04, 5);
+    frame.y = linear_axis(chart.from_zero ? std::min(0.0, b.y_low) : b.y_low, b.y_high, 6, true);
   }
 
   std::vector<int> colours;

@@ -41,8 +41,8 @@ struct Axis {
   bool logarithmic = false;
   std::vector<double> ticks;  // within [low, high]
 };
-// About `wanted` round ticks. low <= high, finite.
-Axis linear_axis(double low, double high, int wanted);
+// About `wanted` round ticks; widen: the axis begins and ends at one. low <= high, finite.
+Axis linear_axis(double low, double high, int wanted, bool widen = false);
 Axis log_axis(double low, double high);  // low > 0
 std::string tick_label(const Axis& axis, double value);
 

@@ -180,8 +180,8 @@ std::string tiles_html(const ReportData& data) {
   add("parameters", parameters, short_count(parameters));
   add("steps", step, known(total) ? format("{:.0f} / {:.0f}", step, total) : format("{:.0f}", step));
   add("last loss", loss, format("{:.4f}", loss));
-  add("best evaluation loss", best, format("{:.4f}", best));
-  add("best bits per byte", bits, format("{:.3f}", bits));
+  add("best eval loss", best, format("{:.4f}", best));
+  add("best bits/byte", bits, format("{:.3f}", bits));
   add("tokens/s", rate, short_count(rate));
   add("MFU", mfu, format("{:.1f} %", 100 * mfu));
   add("training time", number(training, "seconds"), format_duration(number(training, "seconds")));
@@ -208,7 +208,8 @@ std::string run_table(const ReportData& data) {
   const auto add = [&](std::string name, std::string shown) {
     if (!shown.empty()) rows.push_back({std::move(name), std::move(shown)});
   };
-  add("status", text(run, "status") + (text(run, "reason").empty() ? "" : ": " + text(run, "reason")));
+  const std::string status = text(run, "status"), reason = text(run, "reason");
+  add("status", reason.empty() || reason == status ? status : status + ": " + reason);
   add("started", text(run, "started"));
   add("ended", text(run, "ended"));
   if (member(run, "earlier").size() > 0) add("resumed", format("{} times", member(run, "earlier").size()));

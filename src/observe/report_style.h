@@ -33,7 +33,7 @@ svg{display:block;width:100%;height:auto}
 .axis{stroke:var(--line)}
 .tick{fill:var(--soft);font-size:12px}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}
-.faint{stroke-width:1;opacity:.35}
+.faint{stroke-width:1;opacity:.5}
 .legend{display:flex;flex-wrap:wrap;gap:2px 16px;font-size:13px;color:var(--soft);min-height:21px}
 .legend i{display:inline-block;width:14px;height:3px;border-radius:2px;margin-right:6px;vertical-align:middle}
 .legend b{color:var(--ink);font-weight:600;font-variant-numeric:tabular-nums}
@@ -49,6 +49,7 @@ tbody tr:last-child td{border-bottom:0}
 .sample{background:var(--card);border:1px solid var(--grid);border-radius:8px;padding:10px 14px;margin-top:8px}
 .sample p{margin:2px 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:Georgia,"DejaVu Serif",serif}
 summary{cursor:pointer;color:var(--soft);margin-bottom:8px}
+@media (max-width:700px){.wide .tick{font-size:20px}}
 @media print{body{background:#fff}.chart,.sample,table{break-inside:avoid}}
 )css";
 

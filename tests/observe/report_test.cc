@@ -219,6 +219,10 @@ TEST(Chart, TicksAreRoundAndInside) {
     }
   }
   EXPECT_EQ(linear_axis(0, 1000, 5).ticks, (std::vector<double>{0, 200, 400, 600, 800, 1000}));
+  const Axis wide = linear_axis(1.93, 10.7, 4, true);
+  EXPECT_EQ(wide.ticks, (std::vector<double>{0, 5, 10, 15}));
+  EXPECT_EQ(wide.low, 0);
+  EXPECT_EQ(wide.high, 15);
   EXPECT_EQ(log_axis(0.5, 150).ticks, (std::vector<double>{0.5, 1, 2, 5, 10, 20, 50, 100}));
   EXPECT_EQ(tick_label(linear_axis(0, 0.001, 5), 0.0002), "0.0002");
   EXPECT_EQ(tick_label(linear_axis(0, 50'000, 5), 20'000), "20.0k");
