@@ -201,6 +201,13 @@ Recipe recipe_from_overrides(std::span<const std::string> overrides) {
   return build({}, std::move(from_line), std::move(reading), "");
 }
 
+Recipe recipe_from_arguments(FileSystem& files, std::span<const std::string> arguments) {
+  if (arguments.empty()) fail(ErrorKind::usage, "expected a recipe's path, or key=value");
+  const bool first_is_path = arguments[0].find('=') == std::string::npos || files.exists(arguments[0]);
+  return first_is_path ? load_recipe(files, arguments[0], arguments.subspan(1))
+                       : recipe_from_overrides(arguments);
+}
+
 std::vector<std::string> Recipe::data_paths(std::span<const std::string> entries) const {
   std::vector<std::string> paths;
   for (const std::string& entry : entries) {

@@ -131,6 +131,8 @@ Recipe load_recipe(FileSystem& files, const std::string& path, std::span<const s
 Recipe recipe_from_text(const std::string& yaml, const std::string& name,
                         std::span<const std::string> overrides = {});
 Recipe recipe_from_overrides(std::span<const std::string> overrides);
+// A command line's arguments: a recipe's path first, unless that is a key=value already, then overrides.
+Recipe recipe_from_arguments(FileSystem& files, std::span<const std::string> arguments);
 
 // Throws Error(data) listing every file that the recipe names and that is not there. Globs, and a model name
 // that looks like a hub id (one slash, not a path), are left to their readers.

@@ -133,6 +133,17 @@ TEST(Recipe, OverridesWin) {
   EXPECT_EQ(recipe_from_overrides(all).dataset.size(), 2u);
 }
 
+TEST(Recipe, ArgumentsAreAPathOrOverrides) {
+  const std::string path = testing::TempDir() + "arguments.yaml";
+  write_file_atomically(real_files(), path, kMinimal);
+  const std::vector<std::string> with_path = {path, "seed=3"};
+  EXPECT_EQ(recipe_from_arguments(real_files(), with_path).seed, 3);
+  EXPECT_EQ(recipe_from_arguments(real_files(), with_path).source_file, path);
+  const std::vector<std::string> without = {"model_name_or_path=m", "dataset=a", "output_dir=o"};
+  EXPECT_EQ(recipe_from_arguments(real_files(), without).output_dir, "o");
+  EXPECT_THROW(recipe_from_arguments(real_files(), {}), Error);
+}
+
 TEST(Recipe, ContradictionsNameBoth) {
   const auto both = [](const std::string& yaml, const std::string& a, const std::string& b) {
     const std::string text = problem_of(yaml);
