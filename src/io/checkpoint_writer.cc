@@ -25,7 +25,9 @@ void set_policy(pthread_t thread, int policy) {
 }  // namespace
 
 CheckpointWriter::~CheckpointWriter() {
-  if (thread_.joinable()) thread_.join();
+  if (!running()) return;
+  hurry();
+  thread_.join();
 }
 
 void CheckpointWriter::begin(CheckpointContents contents) {

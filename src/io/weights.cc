@@ -89,8 +89,8 @@ void WeightSet::read_index(FileSystem& files, const std::string& path) {
   std::map<std::string, std::vector<std::string>> shards;
   for (const auto& [tensor, shard] : map->as_object()) {
     if (!shard.is_string() || !is_plain_name(shard.as_string())) {
-      fail(ErrorKind::data, "{}: tensor \"{}\": \"{}\" is no name of a .safetensors file beside the index",
-           path, tensor, shard.is_string() ? shard.as_string() : shard.dump());
+      fail(ErrorKind::data, "{}: tensor \"{}\": {} is no name of a .safetensors file beside the index", path,
+           tensor, shard.dump());
     }
     shards[shard.as_string()].push_back(tensor);
   }
