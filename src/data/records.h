@@ -20,9 +20,8 @@ struct ReadOptions {
   std::string text_column = "text";  // of JSON records
   std::string separator;             // between documents of a text file; empty: the file is one document
   BadRecords bad_records = BadRecords::fail;  // broken, wrong type, not UTF-8, NUL
-  std::size_t max_record_bytes = 256u
-                                 << 20;  // a longer line or array element is an error under both policies
-  std::size_t max_document_bytes = 1u << 30;  // of text files
+  std::size_t max_record_bytes = 256u << 20;  // a longer line, array element or separated document is bad
+  std::size_t max_document_bytes = 1u << 30;  // of a text file that is one document
 };
 
 // What was met while reading. Bad records are counted by reason; the first few are listed as "file:line:
@@ -45,9 +44,8 @@ struct ReadReport {
 struct RawRecord {
   std::string text;
   std::int64_t line = 1;
-  std::int64_t offset = 0;  // of its first byte in the decompressed file, normalised line ends counted as one
   bool normalized = false;  // CRLF became LF
-  std::string bad;          // reason, when the record could be cut out but the file is broken here
+  std::string bad;          // reason, when the record is too long or the file breaks off here
 };
 
 // Cuts a file into records: lines or array elements of JSON (whichever the file holds, whatever it is

@@ -25,6 +25,7 @@ struct RowOptions {
   Packing packing = Packing::best_fit;
   std::int32_t cutoff_len = 2048;  // at least 2
   TooLong too_long = TooLong::truncate;
+  std::int64_t max_documents = 0;  // only the first ones are used; 0: all
   std::vector<std::int32_t>
       bytes_per_token;  // text bytes that each token stands for, 0 for special ones; may be empty
 };
@@ -39,9 +40,8 @@ struct Sample {
 
 struct PackingReport {
   std::int64_t documents = 0, samples = 0, rows = 0;
-  std::int64_t tokens = 0;        // in rows
-  std::int64_t targets = 0;       // tokens to predict
-  std::int64_t target_bytes = 0;  // text bytes of those; 0 when bytes_per_token was not given
+  std::int64_t tokens = 0;   // in rows
+  std::int64_t targets = 0;  // tokens to predict
   std::int64_t truncated = 0, truncated_tokens = 0, split = 0;
   std::map<std::string, std::int64_t> dropped;  // documents, by reason
   std::int64_t longest = 0;                     // tokens of the longest document
@@ -54,27 +54,26 @@ struct PackingReport {
 
 class Rows {
  public:
-  // Reads the data once when bytes_per_token is given. Samples in order of id.
+  // Samples in order of id.
   Rows(std::shared_ptr<const PreparedData> data, std::vector<Sample> samples, const RowOptions& options,
        PackingReport report);
 
   std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
   std::span<const Sample> samples(std::int64_t row) const;
   std::int64_t num_tokens(std::int64_t row) const;
-  std::int64_t num_target_bytes(std::int64_t row) const;  // 0 when bytes_per_token was not given
+  const std::vector<std::int32_t>& bytes_per_token() const { return bytes_per_token_; }
   const PreparedData& data() const { return *data_; }
   const PackingReport& report() const { return report_; }
   // Of the prepared data, the packing and the split; equal ones mean equal rows.
   std::string fingerprint() const;
 
  private:
-  void pack(const RowOptions& options);
-  void count_bytes(std::span<const std::int32_t> bytes_per_token);
+  void pack(std::int32_t capacity);
 
   std::shared_ptr<const PreparedData> data_;
   std::vector<Sample> samples_;       // in order of rows
   std::vector<std::int64_t> begins_;  // row r holds samples_[begins_[r] .. begins_[r + 1])
-  std::vector<std::int64_t> bytes_;   // per row; empty when not counted
+  std::vector<std::int32_t> bytes_per_token_;
   PackingReport report_;
 };
 
