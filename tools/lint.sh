@@ -25,6 +25,7 @@ documented_packages() {
 check layers-self-test python3 tools/check_layers_test.py
 check layers python3 tools/check_layers.py
 check dependencies documented_packages
+check documents python3 tools/check_docs.py
 check format bash -c 'tools/sources.sh | xargs clang-format-14 --dry-run -Werror --ferror-limit=1'
 check tidy tools/tidy.sh --changed --seconds "${LODE_TIDY_SECONDS:-30}"
 
