@@ -25,7 +25,7 @@ variant vector version
 format ranges regex
 """.split())
 SYSTEM = re.compile(r"^((sys|linux|net|netinet|arpa)/.*|unistd|fcntl|sched|dirent|dlfcn|errno|execinfo|link|malloc|poll|pthread"
-                    r"|getopt|grp|pwd|signal|spawn|strings|termios|time|utime|cpuid|elf|glob|fnmatch|cxxabi)(\.h)?$")
+                    r"|getopt|grp|pwd|signal|spawn|stdio|stdlib|string|strings|termios|time|utime|cpuid|elf|glob|fnmatch|cxxabi)(\.h)?$")
 
 # (pattern, message, where it is looked for, files where it is allowed)
 BANS = [

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Everything `make lint` checks. All checks run; the exit code says whether one failed.
-# LODE_TIDY_SECONDS bounds clang-tidy (default 30).
+# LODE_TIDY_SECONDS bounds clang-tidy (default 25).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=()
@@ -27,7 +27,7 @@ check layers python3 tools/check_layers.py
 check dependencies documented_packages
 check documents python3 tools/check_docs.py
 check format bash -c 'tools/sources.sh | xargs clang-format-14 --dry-run -Werror --ferror-limit=1'
-check tidy tools/tidy.sh --changed --seconds "${LODE_TIDY_SECONDS:-30}"
+check tidy tools/tidy.sh --changed --seconds "${LODE_TIDY_SECONDS:-25}"
 
 if [[ ${#failed[@]} -gt 0 ]]; then
   echo "lint: failed: ${failed[*]}"

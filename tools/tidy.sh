@@ -4,7 +4,8 @@
 #   tools/tidy.sh [--seconds N] --changed       sources that differ from the base (LODE_BASE, else where origin/main was
 #                                               left, else the commit before), and those named after changed headers
 #   tools/tidy.sh [--seconds N] --all
-# After N seconds no further file is begun (0: no limit); how many were left out is printed.
+# After N seconds no further file is begun, and those running have 20 s to end (0: no limit); how many were checked is
+# printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 git() { command git -c safe.directory='*' "$@"; }
@@ -61,10 +62,19 @@ trap 'rm -rf "$log"' EXIT
 export log seconds
 export deadline=$(($(date +%s) + seconds))
 one() {
-  if [[ $seconds -gt 0 && $(date +%s) -ge $deadline ]]; then exit 0; fi
-  touch "$log/begun.${1//\//_}"
+  local left=0
+  if [[ $seconds -gt 0 ]]; then
+    left=$((deadline - $(date +%s)))
+    if [[ $left -le 0 ]]; then exit 0; fi
+    left=$((left + 20)) # what is begun may end, within reason
+  fi
   # The commands are gcc's: clang does not know all of its warning names.
-  if ! clang-tidy-14 --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$1" >"$log/out.$$" 2>"$log/err.$$"; then
+  local code=0
+  timeout "$left" clang-tidy-14 --quiet -p build/release --extra-arg=-Wno-unknown-warning-option "$1" \
+    >"$log/out.$$" 2>"$log/err.$$" || code=$?
+  if [[ $code -eq 124 ]]; then exit 0; fi
+  touch "$log/done.${1//\//_}"
+  if [[ $code -ne 0 ]]; then
     touch "$log/failed"
     cat "$log/out.$$"
     grep -E 'error:' "$log/err.$$" || true
@@ -72,6 +82,5 @@ one() {
 }
 export -f one
 printf '%s\0' "${known[@]}" | xargs -0 -P "$(nproc)" -n 1 bash -c 'one "$1"' _
-begun=$(find "$log" -name 'begun.*' | wc -l)
-echo "clang-tidy: checked $begun of ${#known[@]} files"
+echo "clang-tidy: checked $(find "$log" -name 'done.*' | wc -l) of ${#known[@]} files"
 if [[ -e $log/failed ]]; then exit 1; fi
