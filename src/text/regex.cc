@@ -225,7 +225,8 @@ bool Regex::find(std::string_view text, std::size_t start, RegexScratch& scratch
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   int found = PCRE2_ERROR_JIT_STACKLIMIT;
   if (impl_->jit) {
-    found = pcre2_jit_match(impl_->code, subject, text.size(), start, PCRE2_NOTEMPTY, state.match, state.context);
+    found =
+        pcre2_jit_match(impl_->code, subject, text.size(), start, PCRE2_NOTEMPTY, state.match, state.context);
   }
   if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
     const std::uint32_t options = PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT;

@@ -91,9 +91,9 @@ def main():
     with open("src/text/unicode_gaps.cc", "w") as out:
         out.write("// Made by tools/tokenizer_fixtures/unicode_gaps.py.\n")
         out.write('#include "text/unicode_gaps.h"\n\nnamespace lode::text {\n\n// clang-format off\n')
-        table(out, "const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps", gaps, 4)
+        table(out, "const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps", gaps, 3)
         out.write("\n")
-        table(out, "const std::array<LateMarks, kNumLateMarks> kLateMarks", marks, 6)
+        table(out, "const std::array<LateMarks, kNumLateMarks> kLateMarks", marks, 5)
         out.write("// clang-format on\n\n}  // namespace lode::text\n")
     with open("src/text/unicode_gaps.h", "w") as out:
         out.write(HEADER % (len(gaps), len(marks)))
