@@ -302,6 +302,22 @@ TEST_F(Prepare, TruncatedArchivesNameTheFile) {
   expect_contains(message, "a.txt.gz: truncated gzip file");
 }
 
+TEST_F(Prepare, AFileThatChangesMeanwhileIsRefused) {
+  put_lines("a.jsonl", 20);
+  TextEncoder encoder = encoder_.get();
+  const std::string path = folder_ / "data/a.jsonl", before = real_files().read(path);
+  encoder.encode = [&](std::string_view, std::vector<std::int32_t>& tokens) {
+    tokens.push_back(1);
+    put_file(path, before + "{\"text\": \"more\"}\n");
+  };
+  const auto sources = find_sources(real_files(), {folder_ / "data"});
+  const auto run = [&] { return prepare_data(real_files(), sources, encoder, options_); };
+  expect_contains(error_of(ErrorKind::data, [&] { run(); }), "a.jsonl: changed while it was being read");
+  EXPECT_TRUE(cache_files().empty());
+  encoder.encode = encoder_.get().encode;
+  EXPECT_EQ(run()->num_documents(), 21);
+}
+
 TEST_F(Prepare, EmptyDataSets) {
   put("a.txt", " \n");
   put("b.jsonl", "{\"text\": \"\"}\n");
