@@ -13,6 +13,7 @@ namespace lode {
 
 struct Family {
   std::string_view model_type;
+  std::string_view architecture;  // the class that Hugging Face loads
   DecoderSpec (*spec)(const Json& config, const std::string& file);
   DecoderNames (*names)();
 };

@@ -56,6 +56,6 @@ DecoderNames gpt2_names() {
 }  // namespace
 
 extern const Family kGpt2;
-const Family kGpt2{"gpt2", gpt2_spec, gpt2_names};
+const Family kGpt2{"gpt2", "GPT2LMHeadModel", gpt2_spec, gpt2_names};
 
 }  // namespace lode

@@ -84,6 +84,6 @@ DecoderNames llama_names() {
 }  // namespace
 
 extern const Family kLlama;
-const Family kLlama{"llama", llama_spec, llama_names};
+const Family kLlama{"llama", "LlamaForCausalLM", llama_spec, llama_names};
 
 }  // namespace lode

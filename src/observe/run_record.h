@@ -56,6 +56,9 @@ class RunRecord {
  public:
   RunRecord(FileSystem& files, std::string path, RunInfo info, SystemInfo system);
 
+  // Measured after the first step, so that it does not delay it.
+  void set_peak_flops(double flops_per_second) { info_.peak_flops = flops_per_second; }
+
   // Failures throw Error(data): before the first step a run must be able to write its folder.
   void write_start(const Facts& facts, const MemoryUse& memory);
   void write_end(const Facts& facts, const MemoryUse& memory, const RunEnd& end);

@@ -1,0 +1,71 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "core/file.h"
+#include "train/bench.h"
+#include "verbs.h"
+
+namespace lode {
+namespace {
+
+struct BenchArguments {
+  std::string model = "demo";
+  int threads = 0;
+  bool f32 = false, json = false, thorough = false;
+  TrainBenchOptions train;
+};
+
+void gemm(const BenchArguments& arguments) {
+  Engine engine({.threads = arguments.threads});
+  const auto peaks = bench_gemm(engine, arguments.thorough);
+  Json json = Json::object();
+  for (const GemmPeak& peak : peaks) {
+    json[name_of(peak.dtype)] = peak.gflops;
+    if (!arguments.json) {
+      std::printf("%-5s %8.0f GFLOP/s on %d threads\n", std::string(name_of(peak.dtype)).c_str(), peak.gflops,
+                  engine.threads());
+    }
+  }
+  if (arguments.json) {
+    std::printf("%s\n", Json::object({{"threads", engine.threads()}, {"gflops", json}}).dump(2).c_str());
+  }
+}
+
+void train(const BenchArguments& arguments) {
+  Engine engine({.threads = arguments.threads, .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
+  const ModelConfig config = real_files().exists(arguments.model) ? read_model_config(real_files(), arguments.model)
+                                                                  : bench_model(arguments.model);
+  const TrainBench result = bench_train(engine, config, arguments.train);
+  std::fputs(arguments.json ? (result.to_json().dump(2) + "\n").c_str() : result.text().c_str(), stdout);
+}
+
+}  // namespace
+
+void add_bench_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("bench", "Measure this machine and training on it");
+  verb->require_subcommand(1);
+  const auto arguments = std::make_shared<BenchArguments>();
+  const auto add = [&](const char* name, const char* doc) {
+    CLI::App* command = verb->add_subcommand(name, doc);
+    command->add_option("--threads", arguments->threads, "threads; 0: every core")->check(CLI::Range(0, 4096));
+    command->add_flag("--json", arguments->json, "print JSON");
+    return command;
+  };
+  CLI::App* gemm_command = add("gemm", "The peak of matrix products, which utilisation is measured against");
+  gemm_command->add_flag("--thorough", arguments->thorough, "also products of 4096^3");
+  gemm_command->callback([arguments] { gemm(*arguments); });
+
+  CLI::App* train_command = add("train", "Whole training steps: tokens/s, MFU, the profile by op");
+  train_command->add_option("--model", arguments->model,
+                            "a built-in shape (demo, gpt2-124m, llama-124m, smollm2-135m), a folder or a config.json")
+      ->capture_default_str();
+  train_command->add_option("--tokens", arguments->train.tokens, "tokens of a step")->capture_default_str();
+  train_command->add_option("--sample-length", arguments->train.sample_length, "tokens of each sample")
+      ->capture_default_str();
+  train_command->add_option("--steps", arguments->train.steps, "timed steps")->capture_default_str();
+  train_command->add_flag("--f32", arguments->f32, "f32 instead of bf16 mixed precision");
+  train_command->callback([arguments] { train(*arguments); });
+}
+
+}  // namespace lode

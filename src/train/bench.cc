@@ -1,0 +1,233 @@
+#include "train/bench.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "autograd/profile.h"
+#include "core/fail.h"
+#include "core/rng.h"
+#include "kernels/elementwise.h"
+#include "kernels/matmul.h"
+#include "observe/system.h"
+#include "train/model_setup.h"
+#include "train/step.h"
+
+namespace lode {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// y = a + b over arrays far larger than any cache.
+double measure_bandwidth(Engine& engine) {
+  constexpr std::int64_t kRows = 4096, kCols = 8192;
+  Memory& memory = engine.memory();
+  const Tensor a(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  const Tensor b(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  const Tensor y(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  KernelContext& kernel = engine.context().kernel;
+  fill(kernel, a.view(), 1.0f);
+  fill(kernel, b.view(), 2.0f);
+  fill(kernel, y.view(), 0.0f);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto begin = Clock::now();
+    add_rows(DType::f32, kernel, a.view(), b.view(), y.view());
+    best = std::max(best, 3.0 * static_cast<double>(a.bytes()) / seconds_since(begin) / 1e9);
+  }
+  return best;
+}
+
+Step make_step(const DecoderSpec& spec, const TrainBenchOptions& options) {
+  const auto tokens = static_cast<std::int32_t>(options.tokens);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens)), labels(ids.size(), kIgnoreLabel);
+  std::vector<float> weight(ids.size(), 0.0f);
+  Rng rng(1, "bench");
+  for (auto& id : ids) id = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(spec.vocab_size)));
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int64_t> samples;
+  for (std::int32_t begin = 0; begin < tokens;) {
+    const std::int32_t length = std::min(tokens - begin, static_cast<std::int32_t>(options.sample_length));
+    for (std::int32_t i = 0; i + 1 < length; ++i) {
+      const auto at = static_cast<std::size_t>(begin + i);
+      labels[at] = ids[at + 1];
+      weight[at] = 1;
+    }
+    samples.push_back(static_cast<std::int64_t>(lengths.size()));
+    lengths.push_back(length);
+    begin += length;
+  }
+  Step step;
+  step.micro_batches.emplace_back(std::move(ids), std::move(labels), std::move(weight),
+                                  Segments(lengths, samples, tokens));
+  step.num_targets = step.micro_batches.front().num_targets();
+  return step;
+}
+
+std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::int64_t steps, double peak_gflops) {
+  std::vector<OpShare> list;
+  double listed = 0;
+  for (const auto& [op, cost] : profile.ops()) {
+    OpShare share;
+    share.op = op;
+    share.seconds = cost.seconds / static_cast<double>(steps);
+    share.share = cost.seconds / total_seconds;
+    share.calls = static_cast<double>(cost.calls) / static_cast<double>(steps);
+    share.gflops = cost.flops / cost.seconds / 1e9;
+    share.peak_fraction = share.gflops / peak_gflops;
+    share.gbytes = cost.bytes / cost.seconds / 1e9;
+    listed += cost.seconds;
+    list.push_back(std::move(share));
+  }
+  OpShare rest;
+  rest.op = "(outside of ops)";
+  rest.seconds = (total_seconds - listed) / static_cast<double>(steps);
+  rest.share = (total_seconds - listed) / total_seconds;
+  list.push_back(std::move(rest));
+  std::ranges::sort(list, [](const OpShare& a, const OpShare& b) { return a.seconds > b.seconds; });
+  return list;
+}
+
+}  // namespace
+
+std::vector<GemmPeak> bench_gemm(Engine& engine, bool thorough) {
+  std::vector<GemmPeak> peaks;
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    peaks.push_back({dtype, measure_matmul_peak(engine.context().kernel, engine.memory(), dtype, thorough)});
+  }
+  return peaks;
+}
+
+TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBenchOptions& options) {
+  if (options.tokens < 2 || options.sample_length < 2 || options.steps < 1 || options.tokens > (1 << 20)) {
+    fail(ErrorKind::usage, "bench train: tokens and sample length are from 2 to {}, steps from 1", 1 << 20);
+  }
+  Context& context = engine.context();
+  report_model_facts(engine.facts(), config.spec, true);
+  Decoder decoder(context, config.spec, config.names, true);
+  decoder.initialise(context, 1);
+  decoder.parameters().allocate_gradients();
+  ParameterUpdater updater(context, decoder.parameters(), make_adamw({}));
+  const Step step = make_step(config.spec, options);
+  TrainBench out;
+  out.parameters = decoder.parameters().numel();
+  out.tokens = options.tokens;
+  Profile profile;
+  context.training = true;
+  std::vector<double> seconds, peaks;
+  double total = 0;
+  for (std::int64_t i = 0; i <= options.steps; ++i) {
+    // The peak is measured between the steps: the machine's speed drifts, and they are compared with each other.
+    peaks.push_back(measure_matmul_peak(context.kernel, context.memory, context.dtype, i == 0));
+    context.profile = i == 0 ? nullptr : &profile;
+    const auto begin = Clock::now();
+    const StepResult result = compute_gradients(context, decoder, step);
+    updater.step(context, 1e-4, clip_factor(result.grad_norm, 1.0), {});
+    out.step_flops = result.flops;
+    if (i == 0) continue;
+    seconds.push_back(seconds_since(begin));
+    total += seconds.back();
+  }
+  context.profile = nullptr;
+  out.step_seconds = median(seconds);
+  out.peak_gflops = *std::ranges::max_element(peaks);
+  out.tokens_per_second = static_cast<double>(options.tokens) / out.step_seconds;
+  out.mfu = out.step_flops / out.step_seconds / (out.peak_gflops * 1e9);
+  out.bandwidth = measure_bandwidth(engine);
+  out.peak_memory = process_use().peak_resident;
+  out.profile = shares(profile, total, options.steps, out.peak_gflops);
+  const auto squares = static_cast<double>(options.sample_length);
+  out.formula = format(
+      "MFU = {:.1f} GFLOP a step / {:.1f} ms / {:.0f} GFLOP/s = {:.1f} %; FLOPs = 6 x (weights in products, head included) "
+      "x tokens + 3 x 2 x layers x heads x head size x sum of squared sample lengths (causal: half of the square); "
+      "weights read by look-up and recomputation are not counted; samples of {:.0f} tokens",
+      out.step_flops / 1e9, out.step_seconds * 1e3, out.peak_gflops, out.mfu * 100, squares);
+  for (const Fact& fact : engine.facts().all()) out.facts.emplace_back(fact.name, fact.chosen);
+  return out;
+}
+
+Json TrainBench::to_json() const {
+  Json json = Json::object({{"parameters", parameters},
+                            {"tokens", tokens},
+                            {"step_seconds", step_seconds},
+                            {"tokens_per_second", tokens_per_second},
+                            {"step_flops", step_flops},
+                            {"peak_gflops", peak_gflops},
+                            {"mfu", mfu},
+                            {"formula", formula},
+                            {"bandwidth_gbytes", bandwidth},
+                            {"peak_memory_bytes", peak_memory}});
+  Json ops = Json::array();
+  for (const OpShare& op : profile) {
+    ops.push_back(Json::object({{"op", op.op},
+                                {"seconds", op.seconds},
+                                {"share", op.share},
+                                {"calls", op.calls},
+                                {"gflops", op.gflops},
+                                {"peak_fraction", op.peak_fraction},
+                                {"gbytes_per_second", op.gbytes},
+                                {"bandwidth_fraction", bandwidth > 0 ? op.gbytes / bandwidth : 0}}));
+  }
+  json["profile"] = std::move(ops);
+  Json chosen = Json::object();
+  for (const auto& [name, value] : facts) chosen[name] = value;
+  json["chosen"] = std::move(chosen);
+  return json;
+}
+
+std::string TrainBench::text() const {
+  std::string out = format("{:.1f}M parameters, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak memory {}\n{}\n",
+                           static_cast<double>(parameters) / 1e6, tokens, step_seconds * 1e3, tokens_per_second,
+                           format_bytes(peak_memory), formula);
+  for (const auto& [name, value] : facts) out += format("{}: {}; ", name, value);
+  out += format("\n{:<20}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}{:>8}\n", "op", "ms/step", "share", "calls", "GFLOP/s", "peak", "GB/s",
+                "stream");
+  for (const OpShare& op : profile) {
+    out += format("{:<20}{:>9.2f}{:>7.1f}%{:>8.1f}", op.op, op.seconds * 1e3, op.share * 100, op.calls);
+    out += op.gflops > 0 ? format("{:>10.0f}{:>7.0f}%", op.gflops, op.peak_fraction * 100) : format("{:>18}", "");
+    out += op.gbytes > 0 ? format("{:>8.1f}{:>7.0f}%", op.gbytes, op.gbytes / bandwidth * 100) : "";
+    out += '\n';
+  }
+  return out;
+}
+
+ModelConfig bench_model(const std::string& name) {
+  struct Shape {
+    const char *name, *config;
+  };
+  static constexpr Shape kShapes[] = {
+      {"demo",
+       R"({"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":768,"num_hidden_layers":8,
+           "num_attention_heads":4,"num_key_value_heads":4})"},
+      {"gpt2-124m", R"({"model_type":"gpt2","n_positions":2048,"vocab_size":50257,"embd_pdrop":0,"resid_pdrop":0,"attn_pdrop":0})"},
+      {"llama-124m",
+       R"({"model_type":"llama","vocab_size":50304,"hidden_size":768,"intermediate_size":2048,"num_hidden_layers":12,
+           "num_attention_heads":12,"tie_word_embeddings":true})"},
+      {"smollm2-135m",
+       R"({"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,"num_hidden_layers":30,
+           "num_attention_heads":9,"num_key_value_heads":3,"tie_word_embeddings":true})"},
+  };
+  std::string known;
+  for (const Shape& shape : kShapes) {
+    if (name == shape.name) {
+      ModelConfig config;
+      config.file = format("built-in shape {}", name);
+      config.json = parse_json(shape.config, config.file);
+      const Family& family = find_family(config.json.at("model_type").as_string(), config.file);
+      config.spec = family.spec(config.json, config.file);
+      config.spec.model_type = family.model_type;
+      config.names = family.names();
+      return config;
+    }
+    known += format("{}{}", known.empty() ? "" : ", ", shape.name);
+  }
+  fail(ErrorKind::usage, "bench: no shape \"{}\"; known: {}, or give a folder or config.json", name, known);
+}
+
+}  // namespace lode

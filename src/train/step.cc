@@ -1,0 +1,79 @@
+#include "train/step.h"
+
+#include <cmath>
+
+#include "kernels/elementwise.h"
+
+namespace lode {
+namespace {
+
+TokenLosses run_micro_batch(Context& context, Decoder& decoder, const Batch& batch, float loss_scale) {
+  Tape tape;
+  context.tape = &tape;
+  TokenLosses losses;
+  try {
+    losses = decoder.loss(context, batch, loss_scale);
+    tape.backward(context);
+  } catch (...) {
+    context.tape = nullptr;
+    context.scope.clear();
+    throw;
+  }
+  context.tape = nullptr;
+  return losses;
+}
+
+float loss_scale_of(const Step& step) {
+  return step.num_targets == 0 ? 0.0f : static_cast<float>(1.0 / static_cast<double>(step.num_targets));
+}
+
+std::string describe(const NonFinite& bad, const Batch& batch) {
+  if (!bad.per_token || bad.row >= batch.num_tokens()) return bad.where;
+  const Segments& segments = batch.segments();
+  const auto row = static_cast<std::size_t>(bad.row);
+  const Segment& segment = segments.list()[static_cast<std::size_t>(segments.segment_of()[row])];
+  if (segment.padding) return bad.where;
+  return format("{}, sample {}, position {}, channel {}", bad.where, segment.sample, segments.positions()[row], bad.col);
+}
+
+}  // namespace
+
+StepResult compute_gradients(Context& context, Decoder& decoder, const Step& step) {
+  decoder.parameters().reset_gradients();
+  StepResult result;
+  result.num_targets = step.num_targets;
+  const float scale = loss_scale_of(step);
+  for (const Batch& batch : step.micro_batches) {
+    result.loss_sum += run_micro_batch(context, decoder, batch, scale).sum;
+    result.flops += decoder.training_flops(batch.segments());
+  }
+  for (const auto& storage : decoder.parameters().storages()) {
+    // A parameter that nothing reached has no gradient, not the last step's.
+    if (storage->gradient() != nullptr && storage->gradient()->stale()) storage->gradient()->adding(context);
+  }
+  result.grad_norm = gradient_norm(context, decoder.parameters());
+  result.finite = std::isfinite(result.loss_sum) && std::isfinite(result.grad_norm);
+  return result;
+}
+
+std::string find_bad_tensor(Context& context, Decoder& decoder, const Step& step) {
+  for (const Parameter& parameter : decoder.parameters().all()) {
+    if (find_non_finite(context.kernel, parameter.values())) return format("the weights of {}", parameter.name);
+  }
+  decoder.parameters().reset_gradients();
+  for (const Batch& batch : step.micro_batches) {
+    NonFinite bad;
+    context.search = &bad;
+    run_micro_batch(context, decoder, batch, loss_scale_of(step));
+    context.search = nullptr;
+    if (bad.found) return describe(bad, batch);
+  }
+  for (const Parameter& parameter : decoder.parameters().all()) {
+    if (parameter.trainable() && find_non_finite(context.kernel, parameter.gradient())) {
+      return format("the gradient of {}", parameter.name);
+    }
+  }
+  return "the sum over the gradients of all parameters";
+}
+
+}  // namespace lode

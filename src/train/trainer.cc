@@ -1,0 +1,194 @@
+#include "train/trainer.h"
+
+#include <cmath>
+
+#include "core/fail.h"
+#include "data/prefetch.h"
+#include "kernels/matmul.h"
+#include "observe/report.h"
+#include "train/signals.h"
+
+namespace lode {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+}  // namespace
+
+bool Trainer::due(Recipe::When when, std::int64_t every) const {
+  if (when == Recipe::When::steps) return every > 0 && state_.step % every == 0;
+  if (when == Recipe::When::epoch) return state_.step % steps_per_epoch_ == 0;
+  return false;
+}
+
+bool Trainer::finished() const {
+  return state_.step >= total_steps_ ||
+         (recipe_.early_stopping_patience > 0 &&
+          state_.evaluations_without_improvement >= recipe_.early_stopping_patience);
+}
+
+TrainOutcome Trainer::run() {
+  if (resumed_ && finished()) {
+    log_.info("this run is finished: {} holds step {} of {}. To train on, raise num_train_epochs or max_steps{}.",
+              resumed_->path, state_.step, total_steps_,
+              state_.step < total_steps_ ? " or early_stopping_patience" : "");
+    return {resumed_->path, state_.step, true};
+  }
+  try {
+    open_records();
+    started_ = Clock::now();
+    const StopSignals signals;
+    train_steps();
+    TrainOutcome outcome = finish();
+    write_end(0, "done");
+    return outcome;
+  } catch (const Error& error) {
+    if (progress_) progress_->clear();
+    write_end(exit_code(error.kind()), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    write_end(exit_code(ErrorKind::internal), error.what());
+    throw;
+  }
+}
+
+void Trainer::train_steps() {
+  PrefetchingLoader steps(*loader_, state_.step, total_steps_);
+  while (!finished()) {
+    const double waited = steps.counts().time_stalled;
+    const Step step = steps.next();
+    window_wait_ += steps.counts().time_stalled - waited;
+    train_one(step);
+    if (info_.peak_flops == 0) measure_peak();
+    const bool last = finished();
+    if (state_.step % recipe_.logging_steps == 0 || last) log_step();
+    bool save_best = false;
+    if (!data_.eval.empty() && (due(recipe_.eval_strategy, recipe_.eval_steps) ||
+                                (last && recipe_.eval_strategy != Recipe::When::no))) {
+      save_best = evaluate_sets() && recipe_.load_best_model_at_end;
+    }
+    const bool stop = StopSignals::requested();
+    if (due(recipe_.save_strategy, recipe_.save_steps) || save_best || (stop && !finished())) save();
+    finish_save(false);
+    if (stop && !finished()) {
+      finish_save(true);
+      fail(ErrorKind::preempted, "{} received: step {} of {} is saved in {}; run again with resume_from_checkpoint: true",
+           StopSignals::name(), state_.step, total_steps_, checkpoint_path(recipe_.output_dir, state_.step));
+    }
+  }
+  const PrefetchCounts counts = steps.counts();
+  engine_.facts().count("loader hits", counts.hits);
+  engine_.facts().count("loader stalls", counts.stalls);
+}
+
+void Trainer::train_one(const Step& step) {
+  Context& context = engine_.context();
+  const auto begin = Clock::now();
+  context.step = state_.step;
+  context.training = true;
+  const StepResult result = compute_gradients(context, *decoder_, step);
+  if (result.finite && result.num_targets > 0) {
+    make_updater();
+    last_learning_rate_ = recipe_.learning_rate * schedule_.multiplier(state_.updates);
+    double stalled = 0;
+    updater_->step(context, last_learning_rate_, clip_factor(result.grad_norm, recipe_.max_grad_norm),
+                   [&](std::size_t i) { stalled += writer_->wait_until_written(i); });
+    if (stalled > 0) engine_.facts().count("microseconds that updates waited for a save", static_cast<std::int64_t>(stalled * 1e6));
+    ++state_.updates;
+    state_.bad_in_row = 0;
+    state_.window_loss += result.loss_sum;
+    state_.window_targets += result.num_targets;
+    state_.grad_norm = result.grad_norm;
+    state_.tokens += result.num_targets;
+    process_tokens_ += result.num_targets;
+  }
+  ++state_.step;
+  ++state_.window_steps;
+  state_.epoch = step.epoch;
+  state_.flops += result.flops;
+  const auto samples = static_cast<std::int64_t>(step.sample_ids.size());
+  state_.samples += samples;
+  state_.window_samples += samples;
+  process_samples_ += samples;
+  const double seconds = seconds_since(begin);
+  window_seconds_ += seconds;
+  train_seconds_ += seconds;
+  window_flops_ += result.flops;
+  if (!result.finite) handle_bad_step(step, result);
+  ProgressFigures figures;
+  figures.step = state_.step;
+  figures.total = total_steps_;
+  progress_->update(figures, false);
+}
+
+void Trainer::handle_bad_step(const Step& step, const StepResult& result) {
+  ++state_.skipped;
+  ++state_.bad_in_row;
+  engine_.facts().count("updates skipped");
+  const std::string where = find_bad_tensor(engine_.context(), *decoder_, step);
+  log_.warning("step {}: loss {}, gradient norm {}: not finite, the update is skipped ({} in a row, {} allowed). First bad tensor: {}",
+               state_.step, result.loss_sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1)),
+               result.grad_norm, state_.bad_in_row, recipe_.max_bad_steps, where);
+  if (state_.bad_in_row < recipe_.max_bad_steps) return;
+  finish_save(true);
+  fail(ErrorKind::diverged,
+       "{} steps in a row were not finite; the weights are those before them. First bad tensor: {}. Lower learning_rate, "
+       "set max_grad_norm, or look at the samples named",
+       state_.bad_in_row, where);
+}
+
+void Trainer::measure_peak() {
+  info_.peak_flops = measure_matmul_peak(engine_.context().kernel, engine_.memory(), engine_.dtype(), false) * 1e9;
+  record_->set_peak_flops(info_.peak_flops);
+}
+
+void Trainer::log_step() {
+  StepMetrics m;
+  m.step = state_.step;
+  m.epoch = state_.epoch;
+  if (state_.window_targets > 0) m.loss = state_.window_loss / static_cast<double>(state_.window_targets);
+  m.learning_rate = last_learning_rate_;
+  m.grad_norm = state_.grad_norm;
+  m.tokens = state_.tokens;
+  m.samples = state_.samples;
+  m.skipped = state_.skipped;
+  if (window_seconds_ > 0) {
+    const auto steps = static_cast<double>(std::max<std::int64_t>(state_.window_steps, 1));
+    m.seconds = window_seconds_ / steps;
+    m.tokens_per_second = static_cast<double>(state_.window_targets) / window_seconds_;
+    m.samples_per_second = static_cast<double>(state_.window_samples) / window_seconds_;
+    if (info_.peak_flops > 0) m.mfu = window_flops_ / window_seconds_ / info_.peak_flops;
+    m.data_wait = window_wait_ / steps;
+  }
+  m.elapsed = seconds_since(started_);
+  m.cores = cores_.cores();
+  m.memory = process_use().resident;
+  m.accounted = engine_.memory().use().total_current;
+  last_loss_ = m.loss;
+  metrics_->write(to_json(m));
+  if (events_) events_->write(m);
+  ProgressFigures figures;
+  figures.step = m.step;
+  figures.total = total_steps_;
+  figures.loss = m.loss;
+  figures.learning_rate = m.learning_rate;
+  figures.grad_norm = m.grad_norm;
+  figures.tokens_per_second = m.tokens_per_second;
+  figures.samples_per_second = m.samples_per_second;
+  figures.mfu = m.mfu;
+  figures.cores = m.cores;
+  figures.memory = m.memory;
+  progress_->update(figures, true);
+  state_.window_loss = 0;
+  state_.window_targets = state_.window_steps = state_.window_samples = 0;
+  window_seconds_ = window_flops_ = window_wait_ = 0;
+}
+
+TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line, Log& log) {
+  Trainer trainer(files, recipe, command_line, log);
+  return trainer.run();
+}
+
+}  // namespace lode

@@ -1,0 +1,104 @@
+// Pre-training: from a recipe to a folder of checkpoints.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/checkpoint_writer.h"
+#include "observe/metrics.h"
+#include "observe/progress.h"
+#include "observe/run_record.h"
+#include "observe/tensorboard.h"
+#include "optim/schedule.h"
+#include "train/data_setup.h"
+#include "train/model_setup.h"
+#include "train/run_folder.h"
+#include "train/run_state.h"
+#include "train/step.h"
+
+namespace lode {
+
+struct TrainOutcome {
+  std::string result;  // folder of the final model (the best one when load_best_model_at_end)
+  std::int64_t step = 0;
+  bool already_finished = false;  // a resumed run that had nothing left to do
+};
+
+class Trainer {
+ public:
+  // Reads everything and allocates the model; nothing is trained. Throws as its parts do, before anything is written to
+  // the output folder but its log.
+  Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::string> command_line, Log& log);
+  ~Trainer();
+
+  // Trains to the end. Throws Error(preempted) after a signal, once a checkpoint is saved; Error(diverged) after
+  // max_bad_steps bad steps in a row; Error(data) when a checkpoint cannot be written.
+  TrainOutcome run();
+
+  Decoder& decoder() { return *decoder_; }
+  const RunState& state() const { return state_; }
+
+ private:
+  // trainer.cc: the loop
+  void train_steps();
+  void train_one(const Step& step);
+  void handle_bad_step(const Step& step, const StepResult& result);
+  void log_step();
+  void measure_peak();
+  bool due(Recipe::When when, std::int64_t every) const;
+  bool finished() const;
+  // trainer_start.cc
+  void read_parts();
+  void make_state();
+  void load_checkpoint();
+  void open_records();
+  RunInfo run_info() const;
+  void make_updater();
+  // trainer_save.cc
+  bool evaluate_sets();  // true: the best so far
+  void write_samples();
+  void save();
+  void finish_save(bool wait);
+  CheckpointContents checkpoint_contents();
+  TrainOutcome finish();
+  void write_end(int exit_status, const std::string& reason);
+
+  FileSystem& files_;
+  Recipe recipe_;
+  std::vector<std::string> command_line_;
+  Log& log_;
+  Engine engine_;
+  std::optional<RunFolder> folder_;
+  std::optional<ModelParts> parts_;
+  std::unique_ptr<Decoder> decoder_;
+  DataSets data_;
+  std::unique_ptr<StepLoader> loader_;
+  std::unique_ptr<ParameterUpdater> updater_;
+  Schedule schedule_;
+  std::int64_t steps_per_epoch_ = 0, total_steps_ = 0;
+  RunState state_;
+  std::optional<FoundCheckpoint> resumed_;
+
+  std::unique_ptr<CheckpointWriter> writer_;
+  std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<RunRecord> record_;
+  std::unique_ptr<Progress> progress_;
+  RunInfo info_;
+  CoreMeter cores_;
+  std::chrono::steady_clock::time_point started_;
+  double window_seconds_ = 0, window_flops_ = 0, window_wait_ = 0, train_seconds_ = 0;
+  std::int64_t process_tokens_ = 0, process_samples_ = 0;
+  double last_loss_ = kUnknown, last_learning_rate_ = kUnknown;
+  std::int64_t saved_step_ = -1;
+  bool stopped_early_ = false;
+  Json results_;
+};
+
+// The run of `lode train`.
+TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line, Log& log);
+
+}  // namespace lode

@@ -1,0 +1,204 @@
+// Evaluations, checkpoints and the end of a run.
+#include <cmath>
+
+#include "core/fail.h"
+#include "infer/generate.h"
+#include "models/weights.h"
+#include "observe/report.h"
+#include "observe/trainer_state.h"
+#include "train/evaluate.h"
+#include "train/trainer.h"
+
+namespace lode {
+namespace {
+
+double metric_value(const EvalResult& result, std::string_view metric) {
+  if (metric == "loss") return result.loss;
+  if (metric == "perplexity") return result.perplexity;
+  if (metric == "bits_per_byte") return result.bits_per_byte;
+  return result.token_accuracy;
+}
+
+// "loss", or "SET_loss" for one of several sets; the first set without a name.
+bool is_metric_of(const std::string& wanted, const std::string& set, bool first, std::string& metric) {
+  if (wanted.starts_with(set + "_")) {
+    metric = wanted.substr(set.size() + 1);
+    return true;
+  }
+  metric = wanted;
+  return first && (wanted == "loss" || wanted == "perplexity" || wanted == "bits_per_byte" || wanted == "accuracy");
+}
+
+}  // namespace
+
+bool Trainer::evaluate_sets() {
+  const auto begin = std::chrono::steady_clock::now();
+  bool improved = false;
+  for (std::size_t i = 0; i < data_.eval.size(); ++i) {
+    const EvalRows& set = data_.eval[i];
+    const EvalResult result = evaluate(engine_.context(), *decoder_, set.rows,
+                                       recipe_.per_device_eval_batch_size * recipe_.cutoff_len);
+    EvalMetrics m;
+    m.step = state_.step;
+    m.epoch = state_.epoch;
+    m.set = set.name;
+    m.loss = result.loss;
+    m.perplexity = result.perplexity;
+    m.bits_per_byte = result.bits_per_byte;
+    m.token_accuracy = result.token_accuracy;
+    m.tokens = result.tokens;
+    m.samples = result.samples;
+    m.seconds = result.seconds;
+    metrics_->write(to_json(m));
+    if (events_) events_->write(m);
+    progress_->clear();
+    log_.info("step {}: {}: loss {:.4f}, perplexity {:.3f}, bits per byte {:.4f}, accuracy {:.4f} ({} tokens, {:.1f} s)",
+              m.step, m.set, m.loss, m.perplexity, m.bits_per_byte, m.token_accuracy, m.tokens, m.seconds);
+    results_[set.name] = Json::object({{"loss", result.loss}, {"bits_per_byte", result.bits_per_byte}});
+    std::string metric;
+    if (!is_metric_of(recipe_.metric_for_best_model, set.name, i == 0, metric)) continue;
+    const double value = metric_value(result, metric);
+    const bool better = std::isfinite(value) && (!state_.best_metric || (recipe_.greater_is_better ? value > *state_.best_metric
+                                                                                                   : value < *state_.best_metric));
+    if (better) {
+      state_.best_metric = value;
+      state_.best_step = state_.step;
+      state_.evaluations_without_improvement = 0;
+      improved = true;
+    } else {
+      ++state_.evaluations_without_improvement;
+    }
+  }
+  state_.last_eval_step = state_.step;
+  write_samples();
+  progress_->exclude(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (recipe_.early_stopping_patience > 0 &&
+      state_.evaluations_without_improvement >= recipe_.early_stopping_patience && !stopped_early_) {
+    stopped_early_ = true;
+    log_.info("step {}: {} evaluations without a better {}: stopping early", state_.step,
+              state_.evaluations_without_improvement, recipe_.metric_for_best_model);
+  }
+  return improved;
+}
+
+void Trainer::write_samples() {
+  Context& context = engine_.context();
+  const bool was_training = std::exchange(context.training, false);
+  for (const std::string& prompt : recipe_.generate_prompts) {
+    GenerateOptions options;
+    options.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = state_.seed};
+    options.max_new_tokens = recipe_.generate_max_new_tokens;
+    const Generated generated = generate(context, *decoder_, parts_->tokenizer, prompt, options);
+    const SampleText sample{state_.step, prompt, generated.text};
+    metrics_->write(to_json(sample));
+    if (events_) events_->write(sample);
+    log_.info("step {}: sample: {}{}", state_.step, prompt, generated.text);
+  }
+  context.training = was_training;
+}
+
+CheckpointContents Trainer::checkpoint_contents() {
+  CheckpointContents contents;
+  contents.output_dir = recipe_.output_dir;
+  contents.step = state_.step;
+  const auto& parameters = decoder_->parameters().all();
+  const auto specs = file_tensors(decoder_->parameters(), DType::f32);
+  for (std::size_t i = 0; i < parameters.size(); ++i) contents.model.push_back({specs[i], parameters[i].values(), i});
+  if (!recipe_.save_only_model) {
+    make_updater();
+    const auto names = updater_->optimizer().state_names();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
+        const View view = updater_->states()[i][k].view();
+        contents.optimizer.push_back(
+            {{format("{}.{}", parameters[i].name, names[k]), DType::f32, {view.rows, view.cols}}, view, i});
+      }
+    }
+  }
+  TrainerState state;
+  state.step = state_.step;
+  state.max_steps = total_steps_;
+  state.epoch = state_.epoch;
+  state.num_train_epochs = recipe_.num_train_epochs;
+  state.logging_steps = recipe_.logging_steps;
+  state.eval_steps = recipe_.eval_steps;
+  state.save_steps = recipe_.save_steps;
+  state.train_batch_size = recipe_.per_device_train_batch_size;
+  state.tokens_seen = state_.tokens;
+  state.total_flops = state_.flops;
+  state.best_metric = state_.best_metric;
+  state.best_step = state_.best_step;
+  if (state_.best_metric) state.best_checkpoint = checkpoint_path(recipe_.output_dir, state_.best_step);
+  state.stopping = finished();
+  state.metrics = read_metrics(files_, folder_->metrics_path()).records;
+  if (!data_.eval.empty()) state.main_eval_set = data_.eval.front().name;
+  contents.files = {{"config.json", saved_config(parts_->config, parts_->tokenizer)},
+                    {"generation_config.json", saved_generation_config(parts_->tokenizer)},
+                    {"trainer_state.json", make_trainer_state(state)},
+                    {"recipe.yaml", recipe_.to_yaml()}};
+  for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions)) contents.files.push_back(std::move(file));
+  contents.state = state_.to_json();
+  return contents;
+}
+
+void Trainer::save() {
+  if (saved_step_ == state_.step) return;
+  finish_save(true);
+  const auto begin = std::chrono::steady_clock::now();
+  writer_->begin(checkpoint_contents());
+  saved_step_ = state_.step;
+  progress_->exclude(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+}
+
+void Trainer::finish_save(bool wait) {
+  const auto saved = wait ? writer_->finish() : writer_->poll();
+  if (!saved) return;
+  progress_->clear();
+  log_.info("step {}: saved {} ({}, {:.1f} s in the background, updates waited {:.3f} s)", saved->step, saved->path,
+            format_bytes(saved->bytes), saved->seconds, saved->stall_seconds);
+  engine_.facts().count("checkpoints saved");
+  const std::int64_t keep = recipe_.load_best_model_at_end && state_.best_metric ? state_.best_step : -1;
+  for (const FoundCheckpoint& gone :
+       prune_checkpoints(files_, recipe_.output_dir, static_cast<int>(recipe_.save_total_limit), keep)) {
+    log_.info("removed {} (save_total_limit {})", gone.path, recipe_.save_total_limit);
+  }
+}
+
+TrainOutcome Trainer::finish() {
+  save();
+  finish_save(true);
+  TrainOutcome outcome{checkpoint_path(recipe_.output_dir, state_.step), state_.step};
+  if (recipe_.load_best_model_at_end && state_.best_metric) {
+    outcome.result = checkpoint_path(recipe_.output_dir, state_.best_step);
+    log_.info("best {}: {:.4f} at step {}: {}", recipe_.metric_for_best_model, *state_.best_metric, state_.best_step,
+              outcome.result);
+  }
+  results_["model"] = outcome.result;
+  return outcome;
+}
+
+void Trainer::write_end(int exit_status, const std::string& reason) {
+  if (!record_) return;
+  progress_->clear();
+  RunEnd end;
+  end.exit_status = exit_status;
+  end.reason = reason;
+  end.seconds = train_seconds_;
+  end.step = state_.step;
+  end.tokens = process_tokens_;
+  end.samples = process_samples_;
+  end.lost_metrics = metrics_->lost();
+  end.results = results_;
+  const MemoryUse memory = engine_.memory().use();
+  try {
+    if (events_) events_->flush();
+    record_->write_end(engine_.facts(), memory, end);
+    write_report(files_, recipe_.output_dir, recipe_.logging_dir);
+  } catch (const std::exception& error) {
+    // The run's own outcome matters more than its report.
+    log_.warning("the report was not written: {}", error.what());
+  }
+  log_.info("{}", summary(info_, end, engine_.facts(), memory));
+}
+
+}  // namespace lode

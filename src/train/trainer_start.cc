@@ -1,0 +1,207 @@
+// What happens before the first step.
+#include <algorithm>
+#include <cmath>
+
+#include "core/fail.h"
+#include "models/weights.h"
+#include "train/trainer.h"
+
+namespace lode {
+namespace {
+
+Schedule make_schedule(const Recipe& recipe, std::int64_t total_steps) {
+  Schedule schedule;
+  schedule.total_steps = total_steps;
+  schedule.warmup_steps = recipe.warmup_steps > 0
+                              ? recipe.warmup_steps
+                              : static_cast<std::int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
+  schedule.num_cycles = recipe.num_cycles;
+  if (recipe.min_lr_ratio) schedule.min_lr_ratio = *recipe.min_lr_ratio;
+  if (recipe.min_lr) schedule.min_lr_ratio = *recipe.min_lr / recipe.learning_rate;
+  if (recipe.num_decay_steps) schedule.decay_steps = *recipe.num_decay_steps;
+  switch (recipe.decay_type) {
+    case Recipe::DecayShape::linear: schedule.decay = Schedule::Decay::linear; break;
+    case Recipe::DecayShape::cosine: schedule.decay = Schedule::Decay::cosine; break;
+    case Recipe::DecayShape::one_minus_sqrt: schedule.decay = Schedule::Decay::one_minus_sqrt; break;
+  }
+  switch (recipe.lr_scheduler_type) {
+    case Recipe::Scheduler::linear: schedule.kind = ScheduleKind::linear; break;
+    case Recipe::Scheduler::cosine:
+    case Recipe::Scheduler::cosine_with_min_lr: schedule.kind = ScheduleKind::cosine; break;
+    case Recipe::Scheduler::constant:
+      schedule.kind = ScheduleKind::constant;
+      schedule.warmup_steps = 0;
+      break;
+    case Recipe::Scheduler::constant_with_warmup: schedule.kind = ScheduleKind::constant; break;
+    case Recipe::Scheduler::warmup_stable_decay: schedule.kind = ScheduleKind::warmup_stable_decay; break;
+  }
+  return schedule;
+}
+
+}  // namespace
+
+Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::string> command_line, Log& log)
+    : files_(files),
+      recipe_(recipe),
+      command_line_(std::move(command_line)),
+      log_(log),
+      engine_({.threads = static_cast<int>(recipe.num_threads),
+               .bf16 = recipe.bf16,
+               .seed = static_cast<std::uint64_t>(recipe.seed)}) {
+  require_recipe_files(files_, recipe_);
+  folder_.emplace(files_, recipe_, engine_.threads(), log_);
+  log_.add_file(join_path(folder_->log_path(), "log.txt"));
+  for (const std::string& notice : recipe_.notices) log_.info("{}", notice);
+  resumed_ = folder_->resume_from();
+  read_parts();
+  data_ = prepare_data_sets(files_, recipe_, parts_->tokenizer, engine_.threads(), log_);
+  loader_ = std::make_unique<StepLoader>(
+      data_.train, LoaderOptions{.seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed)),
+                                 .rows_per_micro_batch = recipe_.per_device_train_batch_size,
+                                 .micro_batches_per_step = recipe_.gradient_accumulation_steps});
+  steps_per_epoch_ = loader_->num_steps_per_epoch();
+  total_steps_ = recipe_.max_steps > 0 ? recipe_.max_steps
+                                       : static_cast<std::int64_t>(std::ceil(
+                                             recipe_.num_train_epochs * static_cast<double>(steps_per_epoch_)));
+  schedule_ = make_schedule(recipe_, total_steps_);
+  make_state();
+  decoder_ = std::make_unique<Decoder>(engine_.context(), parts_->config.spec, parts_->config.names, true);
+  if (resumed_) {
+    load_checkpoint();
+  } else if (recipe_.train_from_scratch) {
+    decoder_->initialise(engine_.context(), engine_.context().seed);
+  } else {
+    load_model_weights(files_, recipe_.model_name_or_path, parts_->config, *decoder_, engine_.threads());
+  }
+  decoder_->parameters().allocate_gradients();
+  writer_ = std::make_unique<CheckpointWriter>(files_);
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::read_parts() {
+  parts_ = read_model_parts(files_, recipe_.model_name_or_path, recipe_.tokenizer_name_or_path);
+  const DecoderSpec& spec = parts_->config.spec;
+  if (recipe_.cutoff_len > spec.max_positions) {
+    const auto text = format("cutoff_len {} is beyond the model's {} positions ({})", recipe_.cutoff_len,
+                             spec.max_positions, parts_->config.file);
+    if (spec.position == PositionKind::learned) fail(ErrorKind::usage, "{}: lower it", text);
+    log_.warning("{}", text);
+  }
+  report_model_facts(engine_.facts(), spec, true);
+}
+
+void Trainer::make_state() {
+  state_.rows_per_step = loader_->rows_per_step();
+  state_.seed = static_cast<std::uint64_t>(recipe_.seed);
+  state_.data_seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
+  state_.data_fingerprint = data_.train->fingerprint();
+  state_.tokenizer_fingerprint = parts_->tokenizer.fingerprint();
+  state_.optimizer = recipe_.optim;
+  state_.bf16 = engine_.dtype() == DType::bf16;
+  state_.recipe = recipe_.to_json();
+  if (!resumed_) return;
+  const std::string file = join_path(resumed_->path, "lode_state.json");
+  RunState saved = RunState::from_json(read_checkpoint_state(files_, resumed_->path), file);
+  const auto problems = resume_problems(saved, state_);
+  if (!problems.empty()) {
+    std::string list;
+    for (const std::string& problem : problems) list += "\n  " + problem;
+    fail(ErrorKind::data, "{}: the run cannot go on from this checkpoint:{}", resumed_->path, list);
+  }
+  for (const auto& [key, value] : state_.recipe.as_object()) {
+    const Json* before = saved.recipe.find(key);
+    if (key == "resume_from_checkpoint" || key == "overwrite_output_dir" || before == nullptr || *before == value) continue;
+    log_.info("changed since the checkpoint: {} was {}, is {}", key, before->dump(), value.dump());
+  }
+  saved.recipe = state_.recipe;
+  state_ = std::move(saved);
+}
+
+void Trainer::make_updater() {
+  if (updater_) return;
+  updater_ = std::make_unique<ParameterUpdater>(
+      engine_.context(), decoder_->parameters(),
+      make_adamw({recipe_.adam_beta1, recipe_.adam_beta2, recipe_.adam_epsilon, recipe_.weight_decay}));
+}
+
+void Trainer::load_checkpoint() {
+  load_model_weights(files_, resumed_->path, parts_->config, *decoder_, engine_.threads());
+  const std::string optimizer_file = join_path(resumed_->path, "optimizer.safetensors");
+  if (!files_.exists(optimizer_file)) {
+    fail(ErrorKind::data, "{}: the checkpoint has no optimizer.safetensors (save_only_model): it is a model, not a run to go on with",
+         resumed_->path);
+  }
+  make_updater();
+  const auto names = updater_->optimizer().state_names();
+  const auto& parameters = decoder_->parameters().all();
+  std::vector<TensorTarget> targets;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
+      const View view = updater_->states()[i][k].view();
+      targets.push_back({format("{}.{}", parameters[i].name, names[k]), {view.rows, view.cols}, view});
+    }
+  }
+  load_tensors(WeightSet(files_, optimizer_file), targets, {.threads = engine_.threads()});
+  updater_->set_time(state_.updates);
+}
+
+RunInfo Trainer::run_info() const {
+  const DecoderSpec& spec = decoder_->spec();
+  RunInfo info;
+  info.command_line = command_line_;
+  info.output_dir = recipe_.output_dir;
+  info.task = "pretrain";
+  info.parameters = info.trainable_parameters = decoder_->parameters().numel();
+  info.flops_per_token = decoder_->training_flops_per_token(recipe_.cutoff_len);
+  info.total_steps = total_steps_;
+  info.start_step = state_.step;
+  info.model = Json::object({{"type", spec.model_type},
+                             {"layers", spec.layers},
+                             {"hidden", spec.hidden},
+                             {"heads", spec.heads},
+                             {"kv_heads", spec.kv_heads},
+                             {"intermediate", spec.intermediate},
+                             {"vocabulary", spec.vocab_size},
+                             {"tied_head", spec.tied_head},
+                             {"from", recipe_.train_from_scratch ? "scratch: " + parts_->config.file
+                                                                 : recipe_.model_name_or_path}});
+  info.data = Json::object({{"fingerprint", state_.data_fingerprint},
+                            {"rows", data_.train->size()},
+                            {"steps_per_epoch", steps_per_epoch_}});
+  info.tokenizer = Json::object({{"vocabulary", static_cast<std::int64_t>(parts_->tokenizer.vocab_size())},
+                                 {"fingerprint", state_.tokenizer_fingerprint}});
+  info.batch = Json::object({{"rows", state_.rows_per_step},
+                             {"micro_batch_rows", recipe_.per_device_train_batch_size},
+                             {"micro_batches", recipe_.gradient_accumulation_steps},
+                             {"row_tokens", recipe_.cutoff_len}});
+  info.packing = data_.train->report().to_json();
+  info.recipe = recipe_.to_json();
+  const auto n = static_cast<std::uint64_t>(info.parameters);
+  info.memory_plan = {{"weights", 4 * n}, {"gradients", 4 * n}, {"optimizer", 8 * n}};
+  if (engine_.dtype() == DType::bf16) info.memory_plan.push_back({"derived", 2 * n});
+  return info;
+}
+
+void Trainer::open_records() {
+  cut_back_metrics(files_, folder_->metrics_path(), state_.step);
+  metrics_ = std::make_unique<MetricsLog>(files_, folder_->metrics_path(), log_);
+  if (std::ranges::find(recipe_.report_to, "tensorboard") != recipe_.report_to.end()) {
+    events_ = std::make_unique<EventWriter>(files_, folder_->log_path(), log_,
+                                            resumed_ ? std::optional(state_.step) : std::nullopt);
+    events_->text("recipe", state_.step, "```yaml\n" + recipe_.to_yaml() + "```");
+  }
+  write_file_atomically(files_, folder_->in("recipe.yaml"), recipe_.to_yaml());
+  const SystemInfo system = read_system();
+  info_ = run_info();
+  record_ = std::make_unique<RunRecord>(files_, folder_->in("run.json"), info_, system);
+  if (recipe_.strict) engine_.facts().refuse_substitutions();
+  record_->write_start(engine_.facts(), engine_.memory().use());
+  log_.info("{}", banner(info_, system, engine_.facts()));
+  if (resumed_) log_.info("resuming from {} at step {} of {}", resumed_->path, state_.step, total_steps_);
+  auto options = progress_options();
+  if (recipe_.disable_tqdm) options.terminal = false;
+  progress_ = std::make_unique<Progress>(log_, state_.step, total_steps_, options);
+}
+
+}  // namespace lode
