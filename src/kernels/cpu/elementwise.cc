@@ -31,7 +31,8 @@ void add_block(ConstView a, ConstView b, View y, const Blocks::Block& at) {
 
 template <class From, class To>
 void convert(const From* x, To* y, std::int64_t n) {
-  for_vectors(n, [&](std::int64_t i, auto part) LODE_LAMBDA { store(load(x + i, part), y + i, part); });
+  for_vectors(n,
+              [&](std::int64_t i, auto part) LODE_LAMBDA { store(quiet(load(x + i, part)), y + i, part); });
 }
 
 void convert_f32_bf16(const float* x, bf16* y, std::int64_t n) {

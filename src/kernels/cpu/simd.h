@@ -59,15 +59,22 @@ HWY_INLINE V zero() {
   return hn::Zero(Floats());
 }
 
-// Upper halves of f32, rounded to nearest even; NaN stays NaN. Equal to core's to_bf16.
+// Upper halves of f32, rounded to nearest even. NaN stays NaN: the rounding is left out, so that a quiet one
+// (all that arithmetic gives) keeps its upper half. Equal to core's to_bf16 but for signalling NaN, which
+// `quiet` is for.
 HWY_INLINE U bf16_bits(V v) {
   const Words words;
   const U bits = hn::BitCast(words, v);
-  const U high = hn::ShiftRight<16>(bits);
-  const U odd = hn::And(high, hn::Set(words, 1u));
-  const U rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd));
-  const auto nan = hn::RebindMask(words, hn::IsNaN(v));
-  return hn::IfThenElse(nan, hn::Or(high, hn::Set(words, 0x40u)), rounded);
+  const U odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
+  const U bias =
+      hn::IfThenZeroElse(hn::RebindMask(words, hn::IsNaN(v)), hn::Add(odd, hn::Set(words, 0x7fffu)));
+  return hn::ShiftRight<16>(hn::Add(bits, bias));
+}
+
+// For values that come from memory and are stored without arithmetic between.
+HWY_INLINE V quiet(V v) {
+  const V bit = hn::BitCast(Floats(), hn::Set(Words(), 0x400000u));
+  return hn::IfThenElse(hn::IsNaN(v), hn::Or(v, bit), v);
 }
 
 // The value that a store as T and a load would give.
