@@ -26,7 +26,7 @@ test: build ## build everything and run all tests
 	ctest --test-dir $(RELEASE) --output-on-failure --parallel $(JOBS)
 
 bench: ## build and run the benchmarks
-	@tools/setup.sh build test bench
+	@tools/setup.sh build test bench demo
 	$(CONFIGURE) -DLODE_BUILD_BENCHMARKS=ON
 	$(BUILD)
 	tools/bench.sh $(RELEASE)

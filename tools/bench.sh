@@ -1,13 +1,22 @@
 #!/bin/bash
-# usage: tools/bench.sh BUILD_FOLDER [benchmark options]
-# Runs every benchmark program, then the binary's own benches.
+# usage: tools/bench.sh BUILD_FOLDER
+# Runs the benchmark programs, then the binary's own benches. The tokenizer is measured on the demo's text.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=$1
-shift
-find "$folder/benchmarks" -name '*_bench' -type f -perm -u+x | sort | while read -r program; do
-  echo "=== $(basename "$program")"
-  "$program" "$@"
+folder=$1/benchmarks
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+for program in "$folder"/lode_bench_*; do
+  name=$(basename "$program")
+  echo "=== $name"
+  if [[ $name == lode_bench_text ]]; then
+    bible -f gen1:1-rev22:21 >"$work/text.txt"
+    "$program" "$work/text.txt" 4096 gpt2 "$work/tokenizer"
+  else
+    "$program"
+  fi
 done
+echo "=== lode bench"
 build/bin/lode bench gemm
 build/bin/lode bench train

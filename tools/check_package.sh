@@ -49,18 +49,25 @@ copy_libraries() {
   done
 }
 
-# smoke NAME ROOT LODE: the binary LODE of the root folder says its version, finding every library it needs.
+# smoke NAME ROOT LODE: the binary LODE of the root folder finds every library, says its version, and does a bit of work.
 smoke() {
-  local name=$1 root=$2 lode=$3 out
+  local name=$1 root=$2 lode=$3 version
   if readelf -d "$root$lode" | grep -F "$source_tree"; then die "$name: the binary names the build tree"; fi
+  mkdir -p "$root/tmp"
+  seq 1000 >"$root/tmp/text.txt"
+  local run=(env -i) place=$root
   if [[ $(id -u) -eq 0 ]]; then
     # The loader finds $ORIGIN through /proc, which this root lacks.
-    out=$(env -i PATH=/usr/sbin:/usr/bin LD_ORIGIN_PATH="$(dirname "$lode")" chroot "$root" "$lode" --version) || die "$name: does not run in an empty root"
-  else
-    if env -i ldd "$root$lode" | grep -E "not found|$source_tree/"; then die "$name: libraries missing"; fi
-    out=$(env -i "$root$lode" --version) || die "$name: does not run"
+    run+=(PATH=/usr/sbin:/usr/bin LD_ORIGIN_PATH="$(dirname "$lode")" chroot "$root")
+    place=
+  elif env -i ldd "$root$lode" | grep -E "not found|$source_tree/"; then
+    die "$name: libraries missing"
   fi
-  echo "check_package: $name: $out"
+  version=$("${run[@]}" "$place$lode" --version) || die "$name: does not run"
+  "${run[@]}" "$place$lode" tokenizer train "$place/tmp/text.txt" --output "$place/tmp/tokenizer" --vocab-size 300 \
+    >"$work/log" 2>&1 </dev/null || { cat "$work/log" >&2; die "$name: cannot train a tokenizer"; }
+  [[ -s $root/tmp/tokenizer/tokenizer.json ]] || die "$name: wrote no tokenizer"
+  echo "check_package: $name: $version"
 }
 
 # A root folder with merged /usr, as Debian 12 has it.
