@@ -190,8 +190,8 @@ Key& KeyTable::list(const char* name, std::vector<std::string> Recipe::*field, c
 }
 
 Key& KeyTable::text_choice(const char* name, std::string Recipe::*field,
-                           std::vector<Choice<std::string>> choices, std::vector<std::string> not_yet,
-                           const char* doc) {
+                           const std::vector<Choice<std::string>>& choices,
+                           const std::vector<std::string>& not_yet, const char* doc) {
   Key& key = choice<std::string>(name, field, choices, doc);
   key.not_yet = not_yet;
   std::vector<std::pair<std::string, std::vector<std::string>>> names;

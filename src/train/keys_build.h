@@ -44,8 +44,9 @@ class KeyTable {
   Key& text(const char* name, std::string Recipe::*field, const char* doc);
   // A comma-separated text is a list too, unless `commas` is false.
   Key& list(const char* name, std::vector<std::string> Recipe::*field, const char* doc, bool commas = true);
-  Key& text_choice(const char* name, std::string Recipe::*field, std::vector<Choice<std::string>> choices,
-                   std::vector<std::string> not_yet, const char* doc);
+  Key& text_choice(const char* name, std::string Recipe::*field,
+                   const std::vector<Choice<std::string>>& choices, const std::vector<std::string>& not_yet,
+                   const char* doc);
   template <class E>
   Key& choice(const char* name, E Recipe::*field, std::vector<Choice<E>> choices, const char* doc);
   Key& custom(const char* name, const char* type, const char* doc);  // set, get and schema are the caller's
