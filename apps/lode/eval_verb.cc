@@ -25,7 +25,9 @@ void run(EvalArguments arguments) {
   Log log;
   Model model = load_model(real_files(), engine, arguments.model);
   if (recipe.cutoff_len <= 0) recipe.cutoff_len = model.decoder->spec().max_positions;
-  recipe.packing_strategy = arguments.packing == "blocks" ? Recipe::Packing::blocks : Recipe::Packing::best_fit;
+  recipe.document_separator = unescape(recipe.document_separator);
+  recipe.packing_strategy =
+      arguments.packing == "blocks" ? Recipe::Packing::blocks : Recipe::Packing::best_fit;
   const auto rows =
       prepare_rows(real_files(), recipe, recipe.dataset, model.tokenizer, engine.threads(), "eval", log);
   const EvalResult result =
@@ -44,10 +46,12 @@ void run(EvalArguments arguments) {
     std::printf("%s\n", json.dump(2).c_str());
     return;
   }
-  std::printf("loss %.5f  perplexity %.4f  bits per byte %.5f  accuracy %.4f  (%lld tokens, %lld bytes, %.0f tokens/s, %s)\n",
-              result.loss, result.perplexity, result.bits_per_byte, result.token_accuracy,
-              static_cast<long long>(result.tokens), static_cast<long long>(result.bytes), rate,
-              std::string(name_of(engine.dtype())).c_str());
+  std::printf(
+      "loss %.5f  perplexity %.4f  bits per byte %.5f  accuracy %.4f  (%lld tokens, %lld bytes, %.0f "
+      "tokens/s, %s)\n",
+      result.loss, result.perplexity, result.bits_per_byte, result.token_accuracy,
+      static_cast<long long>(result.tokens), static_cast<long long>(result.bytes), rate,
+      std::string(name_of(engine.dtype())).c_str());
 }
 
 }  // namespace
@@ -60,15 +64,19 @@ void add_eval_verb(CLI::App& app) {
   verb->add_option("data", arguments->recipe.dataset, "files, folders or globs")->required();
   verb->add_option("--cutoff-len", arguments->recipe.cutoff_len, "tokens of a row; 0: the model's context")
       ->check(CLI::Range(0, 1 << 20));
-  verb->add_option("--packing", arguments->packing, "blocks: the stream cut into rows; best_fit: isolated documents")
+  verb->add_option("--packing", arguments->packing,
+                   "blocks: the stream cut into rows; best_fit: isolated documents")
       ->check(CLI::IsMember({"blocks", "best_fit"}))
       ->capture_default_str();
-  verb->add_option("--batch-size", arguments->recipe.per_device_eval_batch_size, "rows at a time; bounds memory only")
+  verb->add_option("--batch-size", arguments->recipe.per_device_eval_batch_size,
+                   "rows at a time; bounds memory only")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
-  verb->add_option("--separator", arguments->recipe.document_separator, "text between two documents of a file");
+  verb->add_option("--separator", arguments->recipe.document_separator,
+                   "text between two documents of a file; \\n is a line break");
   verb->add_option("--text-column", arguments->recipe.text_column, "of JSON records")->capture_default_str();
-  verb->add_option("--threads", arguments->recipe.num_threads, "threads; 0: every core")->check(CLI::Range(0, 4096));
+  verb->add_option("--threads", arguments->recipe.num_threads, "threads; 0: every core")
+      ->check(CLI::Range(0, 4096));
   verb->add_flag("--f32", arguments->f32, "compute in f32");
   verb->add_flag("--json", arguments->json, "print JSON");
   verb->callback([arguments] { run(*arguments); });

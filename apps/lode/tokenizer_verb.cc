@@ -1,6 +1,6 @@
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <algorithm>
+#include <cstdio>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -10,6 +10,7 @@
 #include "core/parallel.h"
 #include "data/records.h"
 #include "text/bpe_trainer.h"
+#include "train/recipe.h"
 #include "verbs.h"
 
 namespace lode {
@@ -52,7 +53,7 @@ class Documents {
 };
 
 void train(TokenizerArguments a) {
-  a.read.separator = a.separator;
+  a.read.separator = unescape(a.separator);
   a.train.special_tokens = a.special;
   for (const std::string& name : {a.bos, a.eos, a.pad}) {
     if (!name.empty() && std::ranges::find(a.train.special_tokens, name) == a.train.special_tokens.end()) {
@@ -66,10 +67,12 @@ void train(TokenizerArguments a) {
   const Tokenizer tokenizer =
       train_bpe([&](std::string& text) { return documents.next(text); }, a.train, &stats);
   if (stats.documents == 0) {
-    fail(ErrorKind::data, "{}: the data set is empty: there is no text to train a tokenizer on", a.data.front());
+    fail(ErrorKind::data, "{}: the data set is empty: there is no text to train a tokenizer on",
+         a.data.front());
   }
   tokenizer.save(real_files(), a.output);
-  for (const std::string& line : documents.report().lines()) std::fprintf(stderr, "warning: %s\n", line.c_str());
+  for (const std::string& line : documents.report().lines())
+    std::fprintf(stderr, "warning: %s\n", line.c_str());
   const double seconds = stats.count_seconds + stats.merge_seconds;
   if (a.json) {
     const Json json = Json::object({{"output", a.output},
@@ -82,7 +85,8 @@ void train(TokenizerArguments a) {
     std::printf("%s\n", json.dump(2).c_str());
   } else {
     std::printf("%s: %d tokens, %lld merges from %lld documents (%s) in %.2f s\n", a.output.c_str(),
-                tokenizer.vocab_size(), static_cast<long long>(stats.merges), static_cast<long long>(stats.documents),
+                tokenizer.vocab_size(), static_cast<long long>(stats.merges),
+                static_cast<long long>(stats.documents),
                 format_bytes(static_cast<std::uint64_t>(stats.bytes)).c_str(), seconds);
   }
   if (static_cast<std::int64_t>(tokenizer.vocab_size()) < a.train.vocab_size) {
@@ -98,7 +102,8 @@ std::string argument_or_stdin(const std::string& text, bool given) {
 
 void encode(const TokenizerArguments& a, bool text_given) {
   const Tokenizer tokenizer = Tokenizer::load(real_files(), a.path);
-  const auto ids = tokenizer.encode(argument_or_stdin(a.text, text_given), {.add_special_tokens = a.add_special});
+  const auto ids =
+      tokenizer.encode(argument_or_stdin(a.text, text_given), {.add_special_tokens = a.add_special});
   std::string out;
   for (const std::int32_t id : ids) out += format("{}{}", out.empty() ? "" : " ", id);
   if (a.json) {
@@ -122,7 +127,8 @@ void decode(const TokenizerArguments& a) {
 
 void add_train(CLI::App& verb, const std::shared_ptr<TokenizerArguments>& a) {
   CLI::App* command = verb.add_subcommand("train", "Train a byte-level BPE vocabulary");
-  command->add_option("data", a->data, "files, folders or globs (.txt .md .json .jsonl, also .gz .zst)")->required();
+  command->add_option("data", a->data, "files, folders or globs (.txt .md .json .jsonl, also .gz .zst)")
+      ->required();
   command->add_option("--output,-o", a->output, "folder for tokenizer.json")->required();
   command->add_option("--vocab-size", a->train.vocab_size, "special tokens and the 256 bytes included")
       ->capture_default_str();
@@ -137,7 +143,8 @@ void add_train(CLI::App& verb, const std::shared_ptr<TokenizerArguments>& a) {
   command->add_option("--eos", a->eos, "token that ends a document")->capture_default_str();
   command->add_option("--pad", a->pad, "token for padding");
   command->add_option("--min-frequency", a->train.min_frequency, "pairs seen less often are not merged");
-  command->add_option("--separator", a->separator, "text between two documents of a text file");
+  command->add_option("--separator", a->separator,
+                      "text between two documents of a text file; \\n is a line break");
   command->add_option("--text-column", a->read.text_column, "of JSON records")->capture_default_str();
   a->train.threads = 0;
   command->add_option("--threads", a->train.threads, "threads; 0: every core")->check(CLI::Range(0, 4096));

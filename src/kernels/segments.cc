@@ -16,7 +16,8 @@ Segments::Segments(std::span<const std::int32_t> lengths, std::span<const std::i
   const auto add = [this](Segment segment, std::int32_t first_position) {
     const auto index = static_cast<std::int32_t>(segments_.size());
     for (std::int32_t i = 0; i < segment.length; ++i) {
-      positions_.push_back(first_position + i);
+      // Padding stays at 0: it may be longer than a model has positions.
+      positions_.push_back(segment.padding ? 0 : first_position + i);
       segment_of_.push_back(index);
     }
     segments_.push_back(segment);

@@ -24,7 +24,7 @@ class Segments {
 
   std::int32_t num_tokens() const { return num_tokens_; }
   std::span<const Segment> list() const { return segments_; }
-  std::span<const std::int32_t> positions() const { return positions_; }    // [T], restart at each segment
+  std::span<const std::int32_t> positions() const { return positions_; }    // [T], restart at each segment; padding: 0
   std::span<const std::int32_t> segment_of() const { return segment_of_; }  // [T], index into list()
   std::int32_t longest() const { return longest_; }                          // padding not counted
 

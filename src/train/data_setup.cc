@@ -12,8 +12,7 @@ ReadOptions read_options(const Recipe& recipe) {
   ReadOptions options;
   options.text_column = recipe.text_column;
   options.bad_records = recipe.bad_record == Recipe::BadRecord::skip ? BadRecords::skip : BadRecords::fail;
-  const std::string& separator = recipe.document_separator;
-  if (separator != "auto" && separator != "file" && separator != "record") options.separator = separator;
+  options.separator = recipe.separator_text();
   return options;
 }
 
@@ -24,9 +23,15 @@ RowOptions row_options(const Recipe& recipe, const Tokenizer& tokenizer) {
                                                                            : Packing::blocks;
   options.cutoff_len = static_cast<std::int32_t>(recipe.cutoff_len);
   switch (recipe.truncation_strategy) {
-    case Recipe::TooLong::truncate: options.too_long = TooLong::truncate; break;
-    case Recipe::TooLong::split: options.too_long = TooLong::split; break;
-    case Recipe::TooLong::drop: options.too_long = TooLong::drop; break;
+    case Recipe::TooLong::truncate:
+      options.too_long = TooLong::truncate;
+      break;
+    case Recipe::TooLong::split:
+      options.too_long = TooLong::split;
+      break;
+    case Recipe::TooLong::drop:
+      options.too_long = TooLong::drop;
+      break;
   }
   options.max_documents = recipe.max_samples.value_or(0);
   options.bytes_per_token = token_byte_counts(tokenizer);
@@ -34,8 +39,9 @@ RowOptions row_options(const Recipe& recipe, const Tokenizer& tokenizer) {
 }
 
 std::shared_ptr<const PreparedData> prepare(FileSystem& files, const Recipe& recipe,
-                                            const std::vector<std::string>& entries, const Tokenizer& tokenizer,
-                                            int threads, const std::string& name, Log& log) {
+                                            const std::vector<std::string>& entries,
+                                            const Tokenizer& tokenizer, int threads, const std::string& name,
+                                            Log& log) {
   const auto sources = find_sources(files, recipe.data_paths(entries));
   PrepareOptions options;
   options.read = read_options(recipe);
@@ -64,9 +70,12 @@ void log_report(Log& log, const PackingReport& report, const std::string& name) 
 
 std::string cache_folder() {
   if (const char* folder = std::getenv("LODE_CACHE"); folder != nullptr && *folder != '\0') return folder;
-  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0') return join_path(base, "lode");
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') return join_path(home, ".cache/lode");
-  fail(ErrorKind::usage, "neither LODE_CACHE nor HOME is set: name a folder for prepared data with LODE_CACHE");
+  if (const char* base = std::getenv("XDG_CACHE_HOME"); base != nullptr && *base != '\0')
+    return join_path(base, "lode");
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return join_path(home, ".cache/lode");
+  fail(ErrorKind::usage,
+       "neither LODE_CACHE nor HOME is set: name a folder for prepared data with LODE_CACHE");
 }
 
 TextEncoder text_encoder(const Tokenizer& tokenizer) {
@@ -84,20 +93,23 @@ TextEncoder text_encoder(const Tokenizer& tokenizer) {
 std::vector<std::int32_t> token_byte_counts(const Tokenizer& tokenizer) {
   std::vector<std::int32_t> bytes(static_cast<std::size_t>(tokenizer.vocab_size()), 0);
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(tokenizer.token_bytes(id).size());
+    if (!tokenizer.is_special(id))
+      bytes[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(tokenizer.token_bytes(id).size());
   }
   return bytes;
 }
 
-std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& paths,
-                                         const Tokenizer& tokenizer, int threads, const std::string& name, Log& log) {
+std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe,
+                                         const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                                         int threads, const std::string& name, Log& log) {
   auto data = prepare(files, recipe, paths, tokenizer, threads, name, log);
   RowSets sets = make_rows(std::move(data), row_options(recipe, tokenizer));
   log_report(log, sets.train.report(), name);
   return std::make_shared<const Rows>(std::move(sets.train));
 }
 
-DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer, int threads, Log& log) {
+DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer, int threads,
+                           Log& log) {
   DataSets sets;
   auto data = prepare(files, recipe, recipe.dataset, tokenizer, threads, "train", log);
   const auto seed = static_cast<std::uint64_t>(recipe.data_seed.value_or(recipe.seed));
@@ -109,7 +121,8 @@ DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokeni
     sets.eval.push_back({"eval", std::make_shared<const Rows>(std::move(rows.held_out))});
   }
   for (const Recipe::EvalSet& set : recipe.eval_dataset) {
-    sets.eval.push_back({set.name, prepare_rows(files, recipe, set.paths, tokenizer, threads, set.name, log)});
+    sets.eval.push_back(
+        {set.name, prepare_rows(files, recipe, set.paths, tokenizer, threads, set.name, log)});
   }
   return sets;
 }

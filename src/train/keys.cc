@@ -169,10 +169,15 @@ void add_data_keys(KeyTable& t) {
   too_long.alias("excess_length_strategy", kAxolotl)
       .other_default(kSwift, "delete")
       .other_default(kAxolotl, "drop");
-  t.text("document_separator", &Recipe::document_separator,
-         "What a document is: file (each file is one), record (a line of a text file, one value of a JSON "
-         "file), auto "
-         "(records of JSON files, whole text files), or the text that stands between two documents.");
+  Key& separator =
+      t.text("document_separator", &Recipe::document_separator,
+             "What a document of a text file is: the file (file or auto), a line (record), or what lies "
+             "between this text; \\n and \\t stand for line break and tab. JSON files have records.");
+  separator.set = [set = separator.set](Recipe& recipe, const YamlNode& node) {
+    set(recipe, node);
+    // Quoted text has been through YAML's own escapes.
+    if (node.plain) recipe.document_separator = unescape(recipe.document_separator);
+  };
   t.text("text_column", &Recipe::text_column, "Field of a JSON record that holds the text.")
       .alias("dataset_text_field", kTrl);
   t.choice<Recipe::BadRecord>(
@@ -183,8 +188,6 @@ void add_data_keys(KeyTable& t) {
   t.integer("preprocessing_num_workers", &Recipe::preprocessing_num_workers, {.min = 0, .max = 4096},
             "Threads that tokenise. 0: num_threads.")
       .alias("dataset_num_proc", kTrl);
-  t.boolean("overwrite_cache", &Recipe::overwrite_cache,
-            "Prepare the data again even when the cache has it.");
 }
 
 void add_step_keys(KeyTable& t) {

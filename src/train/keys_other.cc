@@ -18,6 +18,9 @@ void add_keys_without_effect(KeyTable& t) {
   t.no_effect("dataloader_persistent_workers", loader);
   t.no_effect("dataloader_prefetch_factor", loader);
   t.no_effect("preprocessing_batch_size", loader);
+  t.no_effect(
+      "overwrite_cache",
+      "prepared data is addressed by content: a changed file, tokenizer or option never finds an old entry");
   t.no_effect("group_by_length", "nothing is padded");
   t.no_effect("padding_free", "nothing is padded");
   t.no_effect("remove_unused_columns", "only the text column is read");

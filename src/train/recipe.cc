@@ -217,4 +217,24 @@ std::vector<std::string> Recipe::data_paths(std::span<const std::string> entries
   return paths;
 }
 
+std::string Recipe::separator_text() const {
+  if (document_separator == "auto" || document_separator == "file") return "";
+  return document_separator == "record" ? "\n" : document_separator;
+}
+
+std::string unescape(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    const auto known = std::string_view("ntr\\").find(next);
+    if (next == '\0' || known == std::string_view::npos) {
+      out += text[i];
+    } else {
+      out += "\n\t\r\\"[known];
+      ++i;
+    }
+  }
+  return out;
+}
+
 }  // namespace lode

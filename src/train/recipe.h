@@ -51,12 +51,12 @@ struct Recipe {
   bool packing = true;
   Packing packing_strategy = Packing::best_fit;
   TooLong truncation_strategy = TooLong::truncate;
-  std::string document_separator = "auto";  // "auto", "file", "record", or the text between two documents
+  std::string document_separator =
+      "auto";  // "auto", "file", "record", or the text between two documents of a text file
   std::string text_column = "text";
   BadRecord bad_record = BadRecord::fail;
   std::optional<std::int64_t> max_samples;     // documents per data set
   std::int64_t preprocessing_num_workers = 0;  // 0: num_threads
-  bool overwrite_cache = false;
 
   // Step. With packing a batch counts rows of cutoff_len tokens, without it samples.
   std::int64_t per_device_train_batch_size = 8;
@@ -117,6 +117,8 @@ struct Recipe {
   std::vector<std::string>
       notices;  // to be said once at start: canonical names, differing defaults, keys without effect
 
+  // document_separator as the readers take it: the text between documents, "" for whole files.
+  std::string separator_text() const;
   bool has_evaluation_data() const { return val_size > 0 || !eval_dataset.empty(); }
   std::vector<std::string> data_paths(std::span<const std::string> entries) const;
 
@@ -137,6 +139,8 @@ Recipe recipe_from_arguments(FileSystem& files, std::span<const std::string> arg
 // Throws Error(data) listing every file that the recipe names and that is not there. Globs, and a model name
 // that looks like a hub id (one slash, not a path), are left to their readers.
 void require_recipe_files(FileSystem& files, const Recipe& recipe);
+
+std::string unescape(std::string_view text);  // \n, \t, \r and \\ as typed on a command line; others stay
 
 Json recipe_schema();  // JSON Schema (draft 2020-12)
 std::vector<std::string> recipe_groups();

@@ -5,15 +5,19 @@
 namespace lode {
 namespace {
 
-// What a run leaves beside its checkpoints. Only these are removed by overwrite_output_dir.
-constexpr std::string_view kRunFiles[] = {"run.json", "metrics.jsonl", "recipe.yaml", "report.html", "log.txt"};
+// What a run leaves beside its checkpoints, the log and event files, in output_dir and in logging_dir.
+constexpr std::string_view kOutputFiles[] = {"run.json", "recipe.yaml", "report.html"};
+constexpr std::string_view kLogFiles[] = {"metrics.jsonl"};
 
-bool is_event_file(std::string_view name) { return name.starts_with("events.out.tfevents."); }
+bool is_event_file(std::string_view name) {
+  return name.starts_with("events.out.tfevents.");
+}
 
 }  // namespace
 
 RunFolder::RunFolder(FileSystem& files, const Recipe& recipe, int threads, Log& log)
-    : path_(recipe.output_dir), log_path_(recipe.logging_dir.empty() ? recipe.output_dir : recipe.logging_dir) {
+    : path_(recipe.output_dir),
+      log_path_(recipe.logging_dir.empty() ? recipe.output_dir : recipe.logging_dir) {
   if (files.exists(path_) && !files.is_directory(path_)) {
     fail(ErrorKind::usage, "output_dir {}: there is a file of that name; name a folder", path_);
   }
@@ -24,30 +28,35 @@ RunFolder::RunFolder(FileSystem& files, const Recipe& recipe, int threads, Log& 
   if (holds_a_run(files) && !resuming) {
     if (!recipe.overwrite_output_dir) {
       fail(ErrorKind::usage,
-           "output_dir {}: the folder holds another run; resume it (resume_from_checkpoint: true), name another folder, "
+           "output_dir {} (or its logging_dir): the folder holds another run; resume it "
+           "(resume_from_checkpoint: true), name another folder, "
            "or set overwrite_output_dir: true",
            path_);
     }
-    remove_run(files);
+    overwrite_ = true;
   }
+  log.add_file(join_path(log_path_, "log.txt"));
   clean_leftovers(files, path_);
   if (resuming) find_checkpoint(files, recipe, threads, log);
 }
 
 bool RunFolder::holds_a_run(FileSystem& files) const {
-  for (const std::string_view name : kRunFiles) {
-    if (name != "log.txt" && files.exists(in(name))) return true;
+  for (const std::string_view name : kOutputFiles) {
+    if (files.exists(in(name))) return true;
+  }
+  for (const std::string_view name : kLogFiles) {
+    if (files.exists(join_path(log_path_, name))) return true;
   }
   return !list_checkpoints(files, path_).empty();
 }
 
-void RunFolder::remove_run(FileSystem& files) const {
+void RunFolder::begin(FileSystem& files) {
+  if (!overwrite_) return;
   for (const FoundCheckpoint& checkpoint : list_checkpoints(files, path_)) files.remove(checkpoint.path);
-  for (const std::string& folder : {path_, log_path_}) {
-    for (const std::string& name : files.list(folder)) {
-      if (is_event_file(name)) files.remove(join_path(folder, name));
-    }
-    for (const std::string_view name : kRunFiles) files.remove(join_path(folder, name));
+  for (const std::string_view name : kOutputFiles) files.remove(in(name));
+  for (const std::string_view name : kLogFiles) files.remove(join_path(log_path_, name));
+  for (const std::string& name : files.list(log_path_)) {
+    if (is_event_file(name)) files.remove(join_path(log_path_, name));
   }
 }
 
@@ -57,14 +66,16 @@ void RunFolder::find_checkpoint(FileSystem& files, const Recipe& recipe, int thr
     if (!report.sound()) {
       std::string list;
       for (const std::string& problem : report.problems) list += "\n  " + problem;
-      fail(ErrorKind::data, "{}: the checkpoint cannot be resumed from:{}", recipe.resume_from_checkpoint, list);
+      fail(ErrorKind::data, "{}: the checkpoint cannot be resumed from:{}", recipe.resume_from_checkpoint,
+           list);
     }
     resume_from_ = {report.step, report.path};
     return;
   }
   LatestCheckpoint latest = find_latest_checkpoint(files, path_, threads);
   for (const CheckpointReport& report : latest.damaged) {
-    log.warning("{}: damaged, passed over: {}", report.path, report.problems.empty() ? "" : report.problems.front());
+    log.warning("{}: damaged, passed over: {}", report.path,
+                report.problems.empty() ? "" : report.problems.front());
   }
   if (!latest.found) log.info("no checkpoint to resume from in {}: the run begins at step 0", path_);
   resume_from_ = latest.found;

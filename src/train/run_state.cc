@@ -3,6 +3,17 @@
 #include "core/fail.h"
 
 namespace lode {
+namespace {
+
+Json or_null(const std::optional<double>& value) {
+  return value ? Json(*value) : Json();
+}
+
+std::optional<double> number_or_none(const Json& json) {
+  return json.is_null() ? std::nullopt : std::optional(json.as_double());
+}
+
+}  // namespace
 
 Json RunState::to_json() const {
   return Json::object({
@@ -16,10 +27,9 @@ Json RunState::to_json() const {
       {"bad_in_row", bad_in_row},
       {"window", Json::object({{"loss", window_loss},
                                {"targets", window_targets},
-                               {"steps", window_steps},
-                               {"samples", window_samples},
-                               {"grad_norm", grad_norm}})},
-      {"best", Json::object({{"metric", best_metric ? Json(*best_metric) : Json()},
+                               {"grad_norm", or_null(grad_norm)},
+                               {"learning_rate", or_null(learning_rate)}})},
+      {"best", Json::object({{"metric", or_null(best_metric)},
                              {"step", best_step},
                              {"evaluations_without_improvement", evaluations_without_improvement},
                              {"last_eval_step", last_eval_step}})},
@@ -48,11 +58,10 @@ RunState RunState::from_json(const Json& json, const std::string& file) {
     const Json& window = json.at("window");
     s.window_loss = window.at("loss").as_double();
     s.window_targets = window.at("targets").as_int();
-    s.window_steps = window.at("steps").as_int();
-    s.window_samples = window.at("samples").as_int();
-    s.grad_norm = window.at("grad_norm").as_double();
+    s.grad_norm = number_or_none(window.at("grad_norm"));
+    s.learning_rate = number_or_none(window.at("learning_rate"));
     const Json& best = json.at("best");
-    if (!best.at("metric").is_null()) s.best_metric = best.at("metric").as_double();
+    s.best_metric = number_or_none(best.at("metric"));
     s.best_step = best.at("step").as_int();
     s.evaluations_without_improvement = best.at("evaluations_without_improvement").as_int();
     s.last_eval_step = best.at("last_eval_step").as_int();
@@ -73,7 +82,8 @@ RunState RunState::from_json(const Json& json, const std::string& file) {
 
 std::vector<std::string> resume_problems(const RunState& saved, const RunState& now) {
   std::vector<std::string> problems;
-  const auto compare = [&problems](std::string_view what, const auto& was, const auto& is, std::string_view remedy) {
+  const auto compare = [&problems](std::string_view what, const auto& was, const auto& is,
+                                   std::string_view remedy) {
     if (was != is) problems.push_back(format("{} was {}, is {}: {}", what, was, is, remedy));
   };
   compare("the global batch (rows a step)", saved.rows_per_step, now.rows_per_step,

@@ -17,8 +17,9 @@ struct RunState {
   std::int64_t bad_in_row = 0;
   // Since the last logging step.
   double window_loss = 0;
-  std::int64_t window_targets = 0, window_steps = 0, window_samples = 0;
-  double grad_norm = 0;  // of the last applied step
+  std::int64_t window_targets = 0;
+  // Of the last applied step.
+  std::optional<double> grad_norm, learning_rate;
   // Evaluation.
   std::optional<double> best_metric;
   std::int64_t best_step = 0;

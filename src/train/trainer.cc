@@ -13,7 +13,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 }  // namespace
 
@@ -31,10 +33,11 @@ bool Trainer::finished() const {
 
 TrainOutcome Trainer::run() {
   if (resumed_ && finished()) {
-    log_.info("this run is finished: {} holds step {} of {}. To train on, raise num_train_epochs or max_steps{}.",
-              resumed_->path, state_.step, total_steps_,
-              state_.step < total_steps_ ? " or early_stopping_patience" : "");
-    return {resumed_->path, state_.step, true};
+    log_.info(
+        "this run is finished: {} holds step {} of {}. To train on, raise num_train_epochs or max_steps{}.",
+        resumed_->path, state_.step, total_steps_,
+        state_.step < total_steps_ ? " or early_stopping_patience" : "");
+    return {result(), state_.step, true};
   }
   try {
     open_records();
@@ -59,9 +62,10 @@ void Trainer::train_steps() {
   while (!finished()) {
     const double waited = steps.counts().time_stalled;
     const Step step = steps.next();
-    window_wait_ += steps.counts().time_stalled - waited;
+    window_.wait += steps.counts().time_stalled - waited;
     train_one(step);
-    if (info_.peak_flops == 0) measure_peak();
+    // Takes a second or two: a run that is shorter goes without.
+    if (info_.peak_flops == 0 && train_seconds_ > 1) measure_peak();
     const bool last = finished();
     if (state_.step % recipe_.logging_steps == 0 || last) log_step();
     bool save_best = false;
@@ -74,7 +78,8 @@ void Trainer::train_steps() {
     finish_save(false);
     if (stop && !finished()) {
       finish_save(true);
-      fail(ErrorKind::preempted, "{} received: step {} of {} is saved in {}; run again with resume_from_checkpoint: true",
+      fail(ErrorKind::preempted,
+           "{} received: step {} of {} is saved in {}; run again with resume_from_checkpoint: true",
            StopSignals::name(), state_.step, total_steps_, checkpoint_path(recipe_.output_dir, state_.step));
     }
   }
@@ -91,31 +96,35 @@ void Trainer::train_one(const Step& step) {
   const StepResult result = compute_gradients(context, *decoder_, step);
   if (result.finite && result.num_targets > 0) {
     make_updater();
-    last_learning_rate_ = recipe_.learning_rate * schedule_.multiplier(state_.updates);
+    const double learning_rate = recipe_.learning_rate * schedule_.multiplier(state_.updates);
     double stalled = 0;
-    updater_->step(context, last_learning_rate_, clip_factor(result.grad_norm, recipe_.max_grad_norm),
+    updater_->step(context, learning_rate, clip_factor(result.grad_norm, recipe_.max_grad_norm),
                    [&](std::size_t i) { stalled += writer_->wait_until_written(i); });
-    if (stalled > 0) engine_.facts().count("microseconds that updates waited for a save", static_cast<std::int64_t>(stalled * 1e6));
+    if (stalled > 0)
+      engine_.facts().count("microseconds that updates waited for a save",
+                            static_cast<std::int64_t>(stalled * 1e6));
     ++state_.updates;
     state_.bad_in_row = 0;
     state_.window_loss += result.loss_sum;
     state_.window_targets += result.num_targets;
     state_.grad_norm = result.grad_norm;
+    state_.learning_rate = learning_rate;
     state_.tokens += result.num_targets;
     process_tokens_ += result.num_targets;
+    window_.tokens += result.num_targets;
   }
   ++state_.step;
-  ++state_.window_steps;
   state_.epoch = step.epoch;
   state_.flops += result.flops;
   const auto samples = static_cast<std::int64_t>(step.sample_ids.size());
   state_.samples += samples;
-  state_.window_samples += samples;
   process_samples_ += samples;
   const double seconds = seconds_since(begin);
-  window_seconds_ += seconds;
   train_seconds_ += seconds;
-  window_flops_ += result.flops;
+  window_.seconds += seconds;
+  window_.flops += result.flops;
+  window_.samples += samples;
+  ++window_.steps;
   if (!result.finite) handle_bad_step(step, result);
   ProgressFigures figures;
   figures.step = state_.step;
@@ -128,19 +137,24 @@ void Trainer::handle_bad_step(const Step& step, const StepResult& result) {
   ++state_.bad_in_row;
   engine_.facts().count("updates skipped");
   const std::string where = find_bad_tensor(engine_.context(), *decoder_, step);
-  log_.warning("step {}: loss {}, gradient norm {}: not finite, the update is skipped ({} in a row, {} allowed). First bad tensor: {}",
-               state_.step, result.loss_sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1)),
-               result.grad_norm, state_.bad_in_row, recipe_.max_bad_steps, where);
+  log_.warning(
+      "step {}: loss {}, gradient norm {}: not finite, the update is skipped ({} in a row, {} allowed). "
+      "First bad tensor: {}",
+      state_.step, result.loss_sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1)),
+      result.grad_norm, state_.bad_in_row, recipe_.max_bad_steps, where);
   if (state_.bad_in_row < recipe_.max_bad_steps) return;
+  log_step();
   finish_save(true);
   fail(ErrorKind::diverged,
-       "{} steps in a row were not finite; the weights are those before them. First bad tensor: {}. Lower learning_rate, "
+       "{} steps in a row were not finite; the weights are those before them. First bad tensor: {}. Lower "
+       "learning_rate, "
        "set max_grad_norm, or look at the samples named",
        state_.bad_in_row, where);
 }
 
 void Trainer::measure_peak() {
-  info_.peak_flops = measure_matmul_peak(engine_.context().kernel, engine_.memory(), engine_.dtype(), false) * 1e9;
+  info_.peak_flops =
+      measure_matmul_peak(engine_.context().kernel, engine_.memory(), engine_.dtype(), false) * 1e9;
   record_->set_peak_flops(info_.peak_flops);
 }
 
@@ -149,24 +163,23 @@ void Trainer::log_step() {
   m.step = state_.step;
   m.epoch = state_.epoch;
   if (state_.window_targets > 0) m.loss = state_.window_loss / static_cast<double>(state_.window_targets);
-  m.learning_rate = last_learning_rate_;
-  m.grad_norm = state_.grad_norm;
+  m.learning_rate = state_.learning_rate.value_or(kUnknown);
+  m.grad_norm = state_.grad_norm.value_or(kUnknown);
   m.tokens = state_.tokens;
   m.samples = state_.samples;
   m.skipped = state_.skipped;
-  if (window_seconds_ > 0) {
-    const auto steps = static_cast<double>(std::max<std::int64_t>(state_.window_steps, 1));
-    m.seconds = window_seconds_ / steps;
-    m.tokens_per_second = static_cast<double>(state_.window_targets) / window_seconds_;
-    m.samples_per_second = static_cast<double>(state_.window_samples) / window_seconds_;
-    if (info_.peak_flops > 0) m.mfu = window_flops_ / window_seconds_ / info_.peak_flops;
-    m.data_wait = window_wait_ / steps;
+  if (window_.seconds > 0) {
+    const auto steps = static_cast<double>(window_.steps);
+    m.seconds = window_.seconds / steps;
+    m.tokens_per_second = static_cast<double>(window_.tokens) / window_.seconds;
+    m.samples_per_second = static_cast<double>(window_.samples) / window_.seconds;
+    if (info_.peak_flops > 0) m.mfu = window_.flops / window_.seconds / info_.peak_flops;
+    m.data_wait = window_.wait / steps;
   }
   m.elapsed = seconds_since(started_);
   m.cores = cores_.cores();
   m.memory = process_use().resident;
   m.accounted = engine_.memory().use().total_current;
-  last_loss_ = m.loss;
   metrics_->write(to_json(m));
   if (events_) events_->write(m);
   ProgressFigures figures;
@@ -182,11 +195,12 @@ void Trainer::log_step() {
   figures.memory = m.memory;
   progress_->update(figures, true);
   state_.window_loss = 0;
-  state_.window_targets = state_.window_steps = state_.window_samples = 0;
-  window_seconds_ = window_flops_ = window_wait_ = 0;
+  state_.window_targets = 0;
+  window_ = {};
 }
 
-TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line, Log& log) {
+TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line,
+                   Log& log) {
   Trainer trainer(files, recipe, command_line, log);
   return trainer.run();
 }

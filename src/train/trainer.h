@@ -29,13 +29,13 @@ struct TrainOutcome {
 
 class Trainer {
  public:
-  // Reads everything and allocates the model; nothing is trained. Throws as its parts do, before anything is written to
-  // the output folder but its log.
+  // Reads everything and allocates the model; nothing is trained. Throws as its parts do, before anything is
+  // written to the output folder but its log.
   Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::string> command_line, Log& log);
   ~Trainer();
 
-  // Trains to the end. Throws Error(preempted) after a signal, once a checkpoint is saved; Error(diverged) after
-  // max_bad_steps bad steps in a row; Error(data) when a checkpoint cannot be written.
+  // Trains to the end. Throws Error(preempted) after a signal, once a checkpoint is saved; Error(diverged)
+  // after max_bad_steps bad steps in a row; Error(data) when a checkpoint cannot be written.
   TrainOutcome run();
 
   Decoder& decoder() { return *decoder_; }
@@ -62,6 +62,7 @@ class Trainer {
   void write_samples();
   void save();
   void finish_save(bool wait);
+  std::string result() const;
   CheckpointContents checkpoint_contents();
   TrainOutcome finish();
   void write_end(int exit_status, const std::string& reason);
@@ -90,15 +91,20 @@ class Trainer {
   RunInfo info_;
   CoreMeter cores_;
   std::chrono::steady_clock::time_point started_;
-  double window_seconds_ = 0, window_flops_ = 0, window_wait_ = 0, train_seconds_ = 0;
+  double train_seconds_ = 0;
   std::int64_t process_tokens_ = 0, process_samples_ = 0;
-  double last_loss_ = kUnknown, last_learning_rate_ = kUnknown;
+  struct Window {  // of this process since its last logging step
+    double seconds = 0, flops = 0, wait = 0;
+    std::int64_t steps = 0, tokens = 0, samples = 0;
+  };
+  Window window_;
   std::int64_t saved_step_ = -1;
   bool stopped_early_ = false;
   Json results_;
 };
 
 // The run of `lode train`.
-TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line, Log& log);
+TrainOutcome train(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& command_line,
+                   Log& log);
 
 }  // namespace lode

@@ -26,7 +26,8 @@ bool is_metric_of(const std::string& wanted, const std::string& set, bool first,
     return true;
   }
   metric = wanted;
-  return first && (wanted == "loss" || wanted == "perplexity" || wanted == "bits_per_byte" || wanted == "accuracy");
+  return first &&
+         (wanted == "loss" || wanted == "perplexity" || wanted == "bits_per_byte" || wanted == "accuracy");
 }
 
 }  // namespace
@@ -52,14 +53,17 @@ bool Trainer::evaluate_sets() {
     metrics_->write(to_json(m));
     if (events_) events_->write(m);
     progress_->clear();
-    log_.info("step {}: {}: loss {:.4f}, perplexity {:.3f}, bits per byte {:.4f}, accuracy {:.4f} ({} tokens, {:.1f} s)",
-              m.step, m.set, m.loss, m.perplexity, m.bits_per_byte, m.token_accuracy, m.tokens, m.seconds);
+    log_.info(
+        "step {}: {}: loss {:.4f}, perplexity {:.3f}, bits per byte {:.4f}, accuracy {:.4f} ({} tokens, "
+        "{:.1f} s)",
+        m.step, m.set, m.loss, m.perplexity, m.bits_per_byte, m.token_accuracy, m.tokens, m.seconds);
     results_[set.name] = Json::object({{"loss", result.loss}, {"bits_per_byte", result.bits_per_byte}});
     std::string metric;
     if (!is_metric_of(recipe_.metric_for_best_model, set.name, i == 0, metric)) continue;
     const double value = metric_value(result, metric);
-    const bool better = std::isfinite(value) && (!state_.best_metric || (recipe_.greater_is_better ? value > *state_.best_metric
-                                                                                                   : value < *state_.best_metric));
+    const bool better = std::isfinite(value) &&
+                        (!state_.best_metric || (recipe_.greater_is_better ? value > *state_.best_metric
+                                                                           : value < *state_.best_metric));
     if (better) {
       state_.best_metric = value;
       state_.best_step = state_.step;
@@ -103,7 +107,8 @@ CheckpointContents Trainer::checkpoint_contents() {
   contents.step = state_.step;
   const auto& parameters = decoder_->parameters().all();
   const auto specs = file_tensors(decoder_->parameters(), DType::f32);
-  for (std::size_t i = 0; i < parameters.size(); ++i) contents.model.push_back({specs[i], parameters[i].values(), i});
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    contents.model.push_back({specs[i], parameters[i].values(), i});
   if (!recipe_.save_only_model) {
     make_updater();
     const auto names = updater_->optimizer().state_names();
@@ -128,7 +133,9 @@ CheckpointContents Trainer::checkpoint_contents() {
   state.total_flops = state_.flops;
   state.best_metric = state_.best_metric;
   state.best_step = state_.best_step;
-  if (state_.best_metric) state.best_checkpoint = checkpoint_path(recipe_.output_dir, state_.best_step);
+  // Other runs may not have saved, or may have removed it.
+  if (state_.best_metric && recipe_.load_best_model_at_end)
+    state.best_checkpoint = checkpoint_path(recipe_.output_dir, state_.best_step);
   state.stopping = finished();
   state.metrics = read_metrics(files_, folder_->metrics_path()).records;
   if (!data_.eval.empty()) state.main_eval_set = data_.eval.front().name;
@@ -136,7 +143,8 @@ CheckpointContents Trainer::checkpoint_contents() {
                     {"generation_config.json", saved_generation_config(parts_->tokenizer)},
                     {"trainer_state.json", make_trainer_state(state)},
                     {"recipe.yaml", recipe_.to_yaml()}};
-  for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions)) contents.files.push_back(std::move(file));
+  for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions))
+    contents.files.push_back(std::move(file));
   contents.state = state_.to_json();
   return contents;
 }
@@ -154,8 +162,8 @@ void Trainer::finish_save(bool wait) {
   const auto saved = wait ? writer_->finish() : writer_->poll();
   if (!saved) return;
   progress_->clear();
-  log_.info("step {}: saved {} ({}, {:.1f} s in the background, updates waited {:.3f} s)", saved->step, saved->path,
-            format_bytes(saved->bytes), saved->seconds, saved->stall_seconds);
+  log_.info("step {}: saved {} ({}, {:.1f} s in the background, updates waited {:.3f} s)", saved->step,
+            saved->path, format_bytes(saved->bytes), saved->seconds, saved->stall_seconds);
   engine_.facts().count("checkpoints saved");
   const std::int64_t keep = recipe_.load_best_model_at_end && state_.best_metric ? state_.best_step : -1;
   for (const FoundCheckpoint& gone :
@@ -164,14 +172,18 @@ void Trainer::finish_save(bool wait) {
   }
 }
 
+std::string Trainer::result() const {
+  const bool best = recipe_.load_best_model_at_end && state_.best_metric;
+  return checkpoint_path(recipe_.output_dir, best ? state_.best_step : state_.step);
+}
+
 TrainOutcome Trainer::finish() {
   save();
   finish_save(true);
-  TrainOutcome outcome{checkpoint_path(recipe_.output_dir, state_.step), state_.step};
+  TrainOutcome outcome{result(), state_.step};
   if (recipe_.load_best_model_at_end && state_.best_metric) {
-    outcome.result = checkpoint_path(recipe_.output_dir, state_.best_step);
-    log_.info("best {}: {:.4f} at step {}: {}", recipe_.metric_for_best_model, *state_.best_metric, state_.best_step,
-              outcome.result);
+    log_.info("best {}: {:.4f} at step {}: {}", recipe_.metric_for_best_model, *state_.best_metric,
+              state_.best_step, outcome.result);
   }
   results_["model"] = outcome.result;
   return outcome;

@@ -12,28 +12,43 @@ namespace {
 Schedule make_schedule(const Recipe& recipe, std::int64_t total_steps) {
   Schedule schedule;
   schedule.total_steps = total_steps;
-  schedule.warmup_steps = recipe.warmup_steps > 0
-                              ? recipe.warmup_steps
-                              : static_cast<std::int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
+  schedule.warmup_steps =
+      recipe.warmup_steps > 0
+          ? recipe.warmup_steps
+          : static_cast<std::int64_t>(std::ceil(recipe.warmup_ratio * static_cast<double>(total_steps)));
   schedule.num_cycles = recipe.num_cycles;
   if (recipe.min_lr_ratio) schedule.min_lr_ratio = *recipe.min_lr_ratio;
   if (recipe.min_lr) schedule.min_lr_ratio = *recipe.min_lr / recipe.learning_rate;
   if (recipe.num_decay_steps) schedule.decay_steps = *recipe.num_decay_steps;
   switch (recipe.decay_type) {
-    case Recipe::DecayShape::linear: schedule.decay = Schedule::Decay::linear; break;
-    case Recipe::DecayShape::cosine: schedule.decay = Schedule::Decay::cosine; break;
-    case Recipe::DecayShape::one_minus_sqrt: schedule.decay = Schedule::Decay::one_minus_sqrt; break;
+    case Recipe::DecayShape::linear:
+      schedule.decay = Schedule::Decay::linear;
+      break;
+    case Recipe::DecayShape::cosine:
+      schedule.decay = Schedule::Decay::cosine;
+      break;
+    case Recipe::DecayShape::one_minus_sqrt:
+      schedule.decay = Schedule::Decay::one_minus_sqrt;
+      break;
   }
   switch (recipe.lr_scheduler_type) {
-    case Recipe::Scheduler::linear: schedule.kind = ScheduleKind::linear; break;
+    case Recipe::Scheduler::linear:
+      schedule.kind = ScheduleKind::linear;
+      break;
     case Recipe::Scheduler::cosine:
-    case Recipe::Scheduler::cosine_with_min_lr: schedule.kind = ScheduleKind::cosine; break;
+    case Recipe::Scheduler::cosine_with_min_lr:
+      schedule.kind = ScheduleKind::cosine;
+      break;
     case Recipe::Scheduler::constant:
       schedule.kind = ScheduleKind::constant;
       schedule.warmup_steps = 0;
       break;
-    case Recipe::Scheduler::constant_with_warmup: schedule.kind = ScheduleKind::constant; break;
-    case Recipe::Scheduler::warmup_stable_decay: schedule.kind = ScheduleKind::warmup_stable_decay; break;
+    case Recipe::Scheduler::constant_with_warmup:
+      schedule.kind = ScheduleKind::constant;
+      break;
+    case Recipe::Scheduler::warmup_stable_decay:
+      schedule.kind = ScheduleKind::warmup_stable_decay;
+      break;
   }
   return schedule;
 }
@@ -50,7 +65,6 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
                .seed = static_cast<std::uint64_t>(recipe.seed)}) {
   require_recipe_files(files_, recipe_);
   folder_.emplace(files_, recipe_, engine_.threads(), log_);
-  log_.add_file(join_path(folder_->log_path(), "log.txt"));
   for (const std::string& notice : recipe_.notices) log_.info("{}", notice);
   resumed_ = folder_->resume_from();
   read_parts();
@@ -60,9 +74,10 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
                                  .rows_per_micro_batch = recipe_.per_device_train_batch_size,
                                  .micro_batches_per_step = recipe_.gradient_accumulation_steps});
   steps_per_epoch_ = loader_->num_steps_per_epoch();
-  total_steps_ = recipe_.max_steps > 0 ? recipe_.max_steps
-                                       : static_cast<std::int64_t>(std::ceil(
-                                             recipe_.num_train_epochs * static_cast<double>(steps_per_epoch_)));
+  total_steps_ = recipe_.max_steps > 0
+                     ? recipe_.max_steps
+                     : static_cast<std::int64_t>(
+                           std::ceil(recipe_.num_train_epochs * static_cast<double>(steps_per_epoch_)));
   schedule_ = make_schedule(recipe_, total_steps_);
   make_state();
   decoder_ = std::make_unique<Decoder>(engine_.context(), parts_->config.spec, parts_->config.names, true);
@@ -88,6 +103,15 @@ void Trainer::read_parts() {
     if (spec.position == PositionKind::learned) fail(ErrorKind::usage, "{}: lower it", text);
     log_.warning("{}", text);
   }
+  for (const std::string& prompt : recipe_.generate_prompts) {
+    const auto tokens =
+        static_cast<std::int64_t>(parts_->tokenizer.encode(prompt, {.add_special_tokens = true}).size());
+    if (tokens >= spec.max_positions) {
+      fail(ErrorKind::usage,
+           "generate_prompts: a prompt has {} tokens; the model's context is {}: shorten it", tokens,
+           spec.max_positions);
+    }
+  }
   report_model_facts(engine_.facts(), spec, true);
 }
 
@@ -111,7 +135,9 @@ void Trainer::make_state() {
   }
   for (const auto& [key, value] : state_.recipe.as_object()) {
     const Json* before = saved.recipe.find(key);
-    if (key == "resume_from_checkpoint" || key == "overwrite_output_dir" || before == nullptr || *before == value) continue;
+    if (key == "resume_from_checkpoint" || key == "overwrite_output_dir" || before == nullptr ||
+        *before == value)
+      continue;
     log_.info("changed since the checkpoint: {} was {}, is {}", key, before->dump(), value.dump());
   }
   saved.recipe = state_.recipe;
@@ -129,7 +155,9 @@ void Trainer::load_checkpoint() {
   load_model_weights(files_, resumed_->path, parts_->config, *decoder_, engine_.threads());
   const std::string optimizer_file = join_path(resumed_->path, "optimizer.safetensors");
   if (!files_.exists(optimizer_file)) {
-    fail(ErrorKind::data, "{}: the checkpoint has no optimizer.safetensors (save_only_model): it is a model, not a run to go on with",
+    fail(ErrorKind::data,
+         "{}: the checkpoint has no optimizer.safetensors (save_only_model): it is a model, not a run to go "
+         "on with",
          resumed_->path);
   }
   make_updater();
@@ -184,6 +212,7 @@ RunInfo Trainer::run_info() const {
 }
 
 void Trainer::open_records() {
+  folder_->begin(files_);
   cut_back_metrics(files_, folder_->metrics_path(), state_.step);
   metrics_ = std::make_unique<MetricsLog>(files_, folder_->metrics_path(), log_);
   if (std::ranges::find(recipe_.report_to, "tensorboard") != recipe_.report_to.end()) {

@@ -39,7 +39,6 @@ const std::vector<Sample> kSamples = {
     {"bad_record", "skip", ""},
     {"max_samples", "3", ""},
     {"preprocessing_num_workers", "2", ""},
-    {"overwrite_cache", "true", ""},
     {"per_device_train_batch_size", "3", ""},
     {"per_device_eval_batch_size", "3", ""},
     {"gradient_accumulation_steps", "3", ""},

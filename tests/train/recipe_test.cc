@@ -27,7 +27,7 @@ std::string problem(const std::string& yaml, std::vector<std::string> overrides 
 }
 
 std::string problem_of(const std::string& extra, std::vector<std::string> overrides = {}) {
-  return problem(kMinimal + extra, overrides);
+  return problem(kMinimal + extra, std::move(overrides));
 }
 
 bool contains(const std::string& text, const std::string& part) {
@@ -38,7 +38,7 @@ bool has_notice(const Recipe& recipe, const std::string& part) {
   return std::ranges::any_of(recipe.notices, [&](const std::string& n) { return contains(n, part); });
 }
 
-#define EXPECT_HAS(text, part) EXPECT_TRUE(contains(text, part)) << "\"" << part << "\" is not in: " << text
+#define EXPECT_HAS(text, part) EXPECT_TRUE(contains(text, part)) << "\"" << part << "\" is not in: " << (text)
 
 TEST(Recipe, DefaultsAreTheDocumentedOnes) {
   const Recipe r = read("");
@@ -244,6 +244,8 @@ TEST(Recipe, SpecialValues) {
   EXPECT_EQ(read("report_to: [none, tensorboard]\n").report_to.size(), 1u);
   EXPECT_EQ(read("save_strategy: no\n").save_strategy, Recipe::When::no);
   EXPECT_EQ(read("document_separator: \"\\n\\n\"\n").document_separator, "\n\n");
+  EXPECT_EQ(read("document_separator: \\n\\n\n").document_separator, "\n\n");
+  EXPECT_EQ(read("document_separator: '\\n'\n").document_separator, "\\n") << "quoted text is what it says";
   const Recipe sets = read(
       "eval_dataset:\n  wiki: w.txt\n  code: [c.txt, d.txt]\neval_strategy: epoch\n"
       "metric_for_best_model: eval_code_accuracy\n");
