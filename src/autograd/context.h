@@ -1,5 +1,5 @@
-// What every op gets: where memory comes from, how kernels run, the tape (if any), the precision and the current step.
-// Nothing here is global, so that several models or ranks live in one process.
+// What every op gets: where memory comes from, how kernels run, the tape (if any), the precision and the
+// current step. Nothing here is global, so that several models or ranks live in one process.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,21 @@ struct Context {
   Memory& memory;
   Facts& facts;
   KernelContext kernel;
-  DType dtype = DType::f32;      // of activations and of the weights that products read: f32 or bf16
-  Tape* tape = nullptr;          // ops record on it; without one they just compute
-  Profile* profile = nullptr;    // times each op when set
-  NonFinite* search = nullptr;   // every op's output is searched for NaN and infinity when set
-  std::uint64_t seed = 0;        // of dropout and other noise
-  std::int64_t step = 0;         // of the optimizer, for the same
-  bool training = false;         // dropout is active
-  std::string scope;             // "layers.3.attention": where ops are running, for messages
+  DType dtype = DType::f32;     // of activations and of the weights that products read: f32 or bf16
+  Tape* tape = nullptr;         // ops record on it; without one they just compute
+  Profile* profile = nullptr;   // times each op when set
+  NonFinite* search = nullptr;  // every op's output is searched for NaN and infinity when set
+  std::uint64_t seed = 0;       // of dropout and other noise
+  std::int64_t step = 0;        // of the optimizer, for the same
+  bool training = false;        // dropout is active
+  std::string scope;            // "layers.3.attention": where ops are running, for messages
 
   Tensor activation(std::int64_t rows, std::int64_t cols) {
     return Tensor(memory, MemoryTag::activations, dtype, rows, cols);
   }
-  Tensor statistic(std::int64_t count) { return Tensor(memory, MemoryTag::activations, DType::f32, 1, count); }
+  Tensor statistic(std::int64_t count) {
+    return Tensor(memory, MemoryTag::activations, DType::f32, 1, count);
+  }
 };
 
 // Appends a part to the context's scope for its lifetime.

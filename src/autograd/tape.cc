@@ -1,5 +1,7 @@
 #include "autograd/tape.h"
 
+#include <utility>
+
 #include "core/fail.h"
 #include "kernels/elementwise.h"
 
@@ -21,7 +23,8 @@ void Tape::add_gradient(Context& context, GradientId id, Tensor gradient) {
     slot = std::move(gradient);
     return;
   }
-  LODE_ASSERT(slot.rows() == gradient.rows() && slot.cols() == gradient.cols() && slot.dtype() == gradient.dtype());
+  LODE_ASSERT(slot.rows() == gradient.rows() && slot.cols() == gradient.cols() &&
+              slot.dtype() == gradient.dtype());
   if (slot.unique()) {
     add_inplace(slot.dtype(), context.kernel, gradient.view(), slot.view());
     return;
@@ -31,7 +34,9 @@ void Tape::add_gradient(Context& context, GradientId id, Tensor gradient) {
   slot = std::move(sum);
 }
 
-const Tensor& Tape::gradient(GradientId id) const { return gradients_.at(static_cast<std::size_t>(id)); }
+const Tensor& Tape::gradient(GradientId id) const {
+  return gradients_.at(static_cast<std::size_t>(id));
+}
 
 Tensor Tape::take_gradient(GradientId id) {
   Tensor gradient = std::move(gradients_.at(static_cast<std::size_t>(id)));
@@ -40,9 +45,16 @@ Tensor Tape::take_gradient(GradientId id) {
 }
 
 void Tape::backward(Context& context) {
-  // Backward computes with ops' kernels directly and records nothing.
-  Tape* const recording = context.tape;
-  context.tape = nullptr;
+  // Backward computes with ops' kernels directly and records nothing. Restored also when an op throws.
+  struct Restore {
+    Context& context;
+    Tape* tape;
+    std::string scope;
+    ~Restore() {
+      context.tape = tape;
+      context.scope = std::move(scope);
+    }
+  } restore{context, std::exchange(context.tape, nullptr), context.scope};
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
@@ -53,8 +65,6 @@ void Tape::backward(Context& context) {
     }
     node.backward(context, *this);
   }
-  context.scope.clear();
-  context.tape = recording;
   clear();
 }
 

@@ -1,5 +1,5 @@
-// The explicit tape. An op that records pushes one or more nodes; backward runs them in reverse, deterministically, and
-// frees what a node saved as soon as it has run.
+// The explicit tape. An op that records pushes one or more nodes; backward runs them in reverse,
+// deterministically, and frees what a node saved as soon as it has run.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,8 @@ struct Value {
   bool wants_gradient() const { return gradient != kNoGradient; }
 };
 
-// A tensor that a node keeps for its backward. The policy is `keep`: the node holds the tensor until it has run.
+// A tensor that a node keeps for its backward. The policy is `keep`: the node holds the tensor until it has
+// run.
 class Saved {
  public:
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
@@ -48,7 +49,8 @@ class Tape {
   const Tensor& gradient(GradientId id) const;
   Tensor take_gradient(GradientId id);
 
-  // Runs all nodes in reverse and leaves the tape empty. Gradients of values must have been added by the loss op's node.
+  // Runs all nodes in reverse and leaves the tape empty. Gradients of values must have been added by the loss
+  // op's node.
   void backward(Context& context);
   void clear();
   std::size_t size() const { return nodes_.size(); }

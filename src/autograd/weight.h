@@ -5,7 +5,8 @@
 
 namespace lode {
 
-// Where the gradient of a weight is accumulated, in f32. Until the first write of a step its contents are stale.
+// Where the gradient of a weight is accumulated, in f32. Until the first write of a step its contents are
+// stale.
 class GradientSink {
  public:
   // The buffer, to be overwritten when `accumulate` comes back false, else added to.
@@ -28,8 +29,8 @@ class GradientSink {
   bool stale_ = true;
 };
 
-// A matrix of weights [rows, cols] (a vector is [1, n]). acquire() and release() bracket every access: the one place
-// for derived forms, later for gathering, offload and dequantisation.
+// A matrix of weights [rows, cols] (a vector is [1, n]). acquire() and release() bracket every access: the
+// one place for derived forms, later for gathering, offload and dequantisation.
 class Weight {
  public:
   virtual ~Weight() = default;
@@ -42,7 +43,8 @@ class Weight {
 
 class WeightUse {
  public:
-  WeightUse(Context& context, Weight& weight, DType form) : weight_(weight), view_(weight.acquire(context, form)) {}
+  WeightUse(Context& context, Weight& weight, DType form)
+      : weight_(weight), view_(weight.acquire(context, form)) {}
   ~WeightUse() { weight_.release(); }
   WeightUse(const WeightUse&) = delete;
   WeightUse& operator=(const WeightUse&) = delete;

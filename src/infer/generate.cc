@@ -68,7 +68,8 @@ Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenize
   std::vector<std::int32_t> seen = tokenizer.encode(prompt, {.add_special_tokens = true});
   if (seen.empty()) {
     const auto begin = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
-    if (!begin) fail(ErrorKind::usage, "the prompt is empty and the tokenizer names no bos or eos token to begin with");
+    if (!begin)
+      fail(ErrorKind::usage, "the prompt is empty and the tokenizer names no bos or eos token to begin with");
     seen.push_back(*begin);
   }
   const auto prompt_tokens = static_cast<std::int64_t>(seen.size());

@@ -26,8 +26,9 @@ struct Generated {
   double time_prompt = 0, time_tokens = 0;  // seconds
 };
 
-// on_text is handed complete characters as they come; text that could begin a stop string is held back until it is not.
-// An empty prompt begins with the tokenizer's bos token, or its eos token. Throws Error(usage) when the prompt is too long.
+// on_text is handed complete characters as they come; text that could begin a stop string is held back until
+// it is not. An empty prompt begins with the tokenizer's bos token, or its eos token. Throws Error(usage)
+// when the prompt is too long.
 Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenizer, std::string_view prompt,
                    const GenerateOptions& options, const std::function<void(std::string_view)>& on_text = {});
 

@@ -1,4 +1,5 @@
-// Choosing the next token from logits. Order as in Hugging Face's generation: repetition penalty, temperature, top-k, top-p.
+// Choosing the next token from logits. Order as in Hugging Face's generation: repetition penalty,
+// temperature, top-k, top-p.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +11,11 @@
 namespace lode {
 
 struct SamplingOptions {
-  double temperature = 1;         // 0: the most likely token
-  std::int64_t top_k = 0;         // 0: off
-  double top_p = 1;               // the smallest set of likely tokens with at least this probability
-  double repetition_penalty = 1;  // logits of tokens seen are divided (positive) or multiplied (negative) by it
+  double temperature = 1;  // 0: the most likely token
+  std::int64_t top_k = 0;  // 0: off
+  double top_p = 1;        // the smallest set of likely tokens with at least this probability
+  double repetition_penalty =
+      1;  // logits of tokens seen are divided (positive) or multiplied (negative) by it
   std::uint64_t seed = 0;
 };
 

@@ -25,7 +25,8 @@ const Family& find_family(std::string_view model_type, const std::string& file) 
     if (family->model_type == model_type) return *family;
   }
   std::string known;
-  for (const Family* family : kFamilies) known += format("{}{}", known.empty() ? "" : ", ", family->model_type);
+  for (const Family* family : kFamilies)
+    known += format("{}{}", known.empty() ? "" : ", ", family->model_type);
   fail(ErrorKind::data, "{}: model_type \"{}\" is not supported; known: {}", file, model_type, known);
 }
 
@@ -73,6 +74,18 @@ double ConfigReader::number(std::string_view key, double otherwise) const {
   return value->as_double();
 }
 
+double ConfigReader::positive(std::string_view key, double otherwise) const {
+  const double value = number(key, otherwise);
+  if (!(value > 0)) refuse(key, format("expected a number above 0, found {}", value));
+  return value;
+}
+
+double ConfigReader::probability(std::string_view key, double otherwise) const {
+  const double value = number(key, otherwise);
+  if (!(value >= 0 && value < 1)) refuse(key, format("expected a number in [0, 1), found {}", value));
+  return value;
+}
+
 bool ConfigReader::boolean(std::string_view key, bool otherwise) const {
   const Json* value = find(key);
   if (value == nullptr) return otherwise;
@@ -94,7 +107,9 @@ Activation read_activation(const ConfigReader& config, std::string_view key, std
   if (name == "gelu_new" || name == "gelu_pytorch_tanh" || name == "gelu_fast" || name == "gelu_accurate") {
     return Activation::gelu_tanh;
   }
-  config.refuse(key, format("the activation \"{}\" is not supported; known: silu, gelu, gelu_new, gelu_pytorch_tanh", name));
+  config.refuse(
+      key,
+      format("the activation \"{}\" is not supported; known: silu, gelu, gelu_new, gelu_pytorch_tanh", name));
 }
 
 }  // namespace lode

@@ -1,4 +1,5 @@
-// Model families: a Hugging Face config.json -> the generic decoder's descriptor and its tensor names. One file a family.
+// Model families: a Hugging Face config.json -> the generic decoder's descriptor and its tensor names. One
+// file a family.
 #pragma once
 
 #include <string>
@@ -22,7 +23,8 @@ std::vector<std::string_view> known_families();
 // Throws Error(data) that lists the known ones.
 const Family& find_family(std::string_view model_type, const std::string& file);
 
-// A model's description as read from its folder or its config.json; `json` keeps every key for writing it back.
+// A model's description as read from its folder or its config.json; `json` keeps every key for writing it
+// back.
 struct ModelConfig {
   std::string file;  // path of the config.json
   Json json;
@@ -32,13 +34,16 @@ struct ModelConfig {
 // path: a folder with a config.json, or the file itself.
 ModelConfig read_model_config(FileSystem& files, const std::string& path);
 
-// Typed access to a config's keys; errors are Error(data) naming file and key. An absent or null key gives the default.
+// Typed access to a config's keys; errors are Error(data) naming file and key. An absent or null key gives
+// the default.
 class ConfigReader {
  public:
   ConfigReader(const Json& json, std::string file) : json_(json), file_(std::move(file)) {}
 
   std::int64_t integer(std::string_view key, std::int64_t otherwise, std::int64_t least = 1) const;
   double number(std::string_view key, double otherwise) const;
+  double positive(std::string_view key, double otherwise) const;
+  double probability(std::string_view key, double otherwise) const;  // of dropping: [0, 1)
   bool boolean(std::string_view key, bool otherwise) const;
   std::string text(std::string_view key, std::string_view otherwise) const;
   const Json* find(std::string_view key) const;  // nullptr when absent or null

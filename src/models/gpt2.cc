@@ -21,7 +21,7 @@ DecoderSpec gpt2_spec(const Json& json, const std::string& file) {
   spec.head_dim = spec.hidden / spec.heads;
   spec.max_positions = config.integer("n_positions", 1024);
   spec.norm = NormKind::layer;
-  spec.norm_eps = static_cast<float>(config.number("layer_norm_epsilon", 1e-5));
+  spec.norm_eps = static_cast<float>(config.positive("layer_norm_epsilon", 1e-5));
   spec.norm_bias = spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
   spec.position = PositionKind::learned;
   const bool scaled = config.boolean("scale_attn_weights", true);
@@ -29,12 +29,13 @@ DecoderSpec gpt2_spec(const Json& json, const std::string& file) {
   spec.scale_by_inverse_layer = config.boolean("scale_attn_by_inverse_layer_idx", false);
   spec.mlp = MlpKind::plain;
   spec.activation = read_activation(config, "activation_function", "gelu_new");
-  if (spec.activation == Activation::silu) config.refuse("activation_function", "a plain MLP has gelu forms only");
+  if (spec.activation == Activation::silu)
+    config.refuse("activation_function", "a plain MLP has gelu forms only");
   spec.tied_head = config.boolean("tie_word_embeddings", true);
-  spec.embedding_dropout = static_cast<float>(config.number("embd_pdrop", 0.1));
-  spec.residual_dropout = static_cast<float>(config.number("resid_pdrop", 0.1));
-  spec.attention_dropout = static_cast<float>(config.number("attn_pdrop", 0.1));
-  spec.init_deviation = config.number("initializer_range", 0.02);
+  spec.embedding_dropout = static_cast<float>(config.probability("embd_pdrop", 0.1));
+  spec.residual_dropout = static_cast<float>(config.probability("resid_pdrop", 0.1));
+  spec.attention_dropout = static_cast<float>(config.probability("attn_pdrop", 0.1));
+  spec.init_deviation = config.positive("initializer_range", 0.02);
   spec.scale_residual_init = true;
   return spec;
 }

@@ -5,7 +5,8 @@ namespace {
 
 // Buffers that some files carry and no model needs, and the head of a tied model.
 bool may_ignore(std::string_view name, bool tied_head) {
-  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias")) {
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn.bias") ||
+      name.ends_with(".attn.masked_bias")) {
     return true;
   }
   return tied_head && name == "lm_head.weight";
@@ -13,12 +14,13 @@ bool may_ignore(std::string_view name, bool tied_head) {
 
 }  // namespace
 
-void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config, Decoder& decoder,
-                        int threads) {
+void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
+                        Decoder& decoder, int threads) {
   const WeightSet weights(files, path);
   // Some GPT-2 files leave the prefix out.
   constexpr std::string_view kPrefix = "transformer.";
-  const bool bare = config.names.embedding.starts_with(kPrefix) && !weights.tensors().contains(config.names.embedding) &&
+  const bool bare = config.names.embedding.starts_with(kPrefix) &&
+                    !weights.tensors().contains(config.names.embedding) &&
                     weights.tensors().contains(config.names.embedding.substr(kPrefix.size()));
   std::vector<TensorTarget> targets;
   for (const Parameter& parameter : decoder.parameters().all()) {

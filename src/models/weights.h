@@ -8,9 +8,10 @@
 
 namespace lode {
 
-// Reads all weights from a folder's safetensors. Throws Error(data) with every missing, extra or misshapen tensor.
-void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config, Decoder& decoder,
-                        int threads);
+// Reads all weights from a folder's safetensors. Throws Error(data) with every missing, extra or misshapen
+// tensor.
+void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
+                        Decoder& decoder, int threads);
 
 // How each parameter is written, in the order of the list.
 std::vector<TensorSpec> file_tensors(const ParameterList& parameters, DType dtype);

@@ -1,4 +1,5 @@
-// Shapes: T tokens, D hidden, H query heads, K key/value heads, E head size, I width of the MLP, V vocabulary.
+// Shapes: T tokens, D hidden, H query heads, K key/value heads, E head size, I width of the MLP, V
+// vocabulary.
 #include "nn/decoder.h"
 
 #include <algorithm>
@@ -41,11 +42,13 @@ Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& 
   }
   for (std::int64_t i = 0; i < spec.layers; ++i) add_layer(names, i);
   final_norm_ = add_norm_parameters(names.final_norm);
-  head_ = spec.tied_head ? embedding_ : parameters_.add({matrix(names.head, spec.vocab_size, spec.hidden, init)});
+  head_ =
+      spec.tied_head ? embedding_ : parameters_.add({matrix(names.head, spec.vocab_size, spec.hidden, init)});
 }
 
 NormParameters Decoder::add_norm_parameters(const std::string& name) {
-  NormParameters norm{spec_.norm, spec_.norm_eps, parameters_.add({vector(name, spec_.hidden, InitKind::ones)})};
+  NormParameters norm{spec_.norm, spec_.norm_eps,
+                      parameters_.add({vector(name, spec_.hidden, InitKind::ones)})};
   if (spec_.norm_bias) norm.bias = parameters_.add({vector(bias_name(name), spec_.hidden, InitKind::zeros)});
   return norm;
 }
@@ -67,7 +70,8 @@ Decoder::Projection Decoder::add_projection(const DecoderNames& names, const std
 void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
   const Init init{InitKind::normal, spec_.init_deviation};
   Init residual_init = init;
-  if (spec_.scale_residual_init) residual_init.deviation /= std::sqrt(2.0 * static_cast<double>(spec_.layers));
+  if (spec_.scale_residual_init)
+    residual_init.deviation /= std::sqrt(2.0 * static_cast<double>(spec_.layers));
   const std::int64_t q_dim = spec_.heads * spec_.head_dim, kv_dim = spec_.kv_heads * spec_.head_dim;
   const auto named = [index](const std::string& pattern) { return format(pattern, index); };
 
@@ -97,10 +101,11 @@ Value Decoder::project(Context& context, const Value& x, const Projection& proje
   return linear(context, x, *projection.weight, projection.bias);
 }
 
-Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD, const Batch& batch,
-                      KvCache* cache) {
+Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD,
+                      const Batch& batch, KvCache* cache) {
   const ScopedName scope(context, "attention");
-  AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, static_cast<float>(spec_.attention_scale)};
+  AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim,
+                       static_cast<float>(spec_.attention_scale)};
   if (spec_.scale_by_inverse_layer) shape.scale /= static_cast<float>(index + 1);
   Value qkv = project(context, x_TD, layer.qkv);
   if (spec_.position == PositionKind::rotary) {
@@ -131,7 +136,8 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
   Value h_TD;
   {
     const ScopedName scope(context, "embedding");
-    h_TD = dropout(context, embedding(context, batch, *embedding_, positions_), batch, spec_.embedding_dropout, "embedding");
+    h_TD = dropout(context, embedding(context, batch, *embedding_, positions_), batch,
+                   spec_.embedding_dropout, "embedding");
   }
   Value delta_TD;  // what the last sub-layer adds to the residual stream, added by the next norm
   for (std::int64_t i = 0; i < spec_.layers; ++i) {
@@ -172,7 +178,8 @@ double Decoder::training_flops(const Segments& segments) const {
   const double d = static_cast<double>(spec_.hidden), i = static_cast<double>(spec_.intermediate);
   const double mlp_matrices = spec_.mlp == MlpKind::gated ? 3 : 2;
   const double layer = d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
-  const double weights = static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
+  const double weights =
+      static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
   double tokens = 0;
   for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
   const AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, 1};

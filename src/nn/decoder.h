@@ -1,5 +1,5 @@
-// The generic decoder: pre-norm blocks of causal attention and an MLP over a packed token stream. One forward serves
-// training and decoding.
+// The generic decoder: pre-norm blocks of causal attention and an MLP over a packed token stream. One forward
+// serves training and decoding.
 #pragma once
 
 #include <vector>
@@ -25,19 +25,20 @@ class Decoder {
   // Hugging Face's initialisation from the seed.
   void initialise(Context& context, std::uint64_t seed);
 
-  // The final normalised hidden states [T, hidden]. cache: nullptr when training; otherwise the batch is one segment that
-  // continues the cached sequence. The batch must live until backward has run.
+  // The final normalised hidden states [T, hidden]. cache: nullptr when training; otherwise the batch is one
+  // segment that continues the cached sequence. The batch must live until backward has run.
   Value forward(Context& context, const Batch& batch, KvCache* cache = nullptr);
 
-  // Losses of a micro-batch; with a tape also its gradients, after context.tape->backward(). loss_scale: 1 / number of
-  // target tokens of the global batch.
+  // Losses of a micro-batch; with a tape also its gradients, after context.tape->backward(). loss_scale: 1 /
+  // number of target tokens of the global batch.
   TokenLosses loss(Context& context, const Batch& batch, float loss_scale);
 
   // Logits [1, vocab] f32 of the last row of hidden states.
   Tensor last_logits(Context& context, const Value& hidden);
 
-  // Matrix FLOPs of one training step's forward and backward over these segments: each product once at 2 M N K, causal
-  // attention at half its square, the head included, backward twice the forward; recomputation not counted.
+  // Matrix FLOPs of one training step's forward and backward over these segments: each product once at 2 M N
+  // K, causal attention at half its square, the head included, backward twice the forward; recomputation not
+  // counted.
   double training_flops(const Segments& segments) const;
   double training_flops_per_token(std::int64_t sample_length) const;
 

@@ -1,5 +1,5 @@
-// The descriptor of the generic decoder. A model family turns its Hugging Face config into one (src/models); what this
-// cannot say becomes a new field, for every family.
+// The descriptor of the generic decoder. A model family turns its Hugging Face config into one (src/models);
+// what this cannot say becomes a new field, for every family.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ struct DecoderSpec {
   PositionKind position = PositionKind::rotary;
   RotarySpec rotary;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  double attention_scale = 1;              // of scores
-  bool scale_by_inverse_layer = false;     // additionally 1 / (layer + 1)
+  double attention_scale = 1;           // of scores
+  bool scale_by_inverse_layer = false;  // additionally 1 / (layer + 1)
   MlpKind mlp = MlpKind::gated;
   Activation activation = Activation::silu;
   bool tied_head = false;
   float embedding_dropout = 0, residual_dropout = 0;
-  float attention_dropout = 0;             // asked for by the config; no kernel does it: reported, never applied
+  float attention_dropout = 0;  // asked for by the config; no kernel does it: reported, never applied
   double init_deviation = 0.02;
-  bool scale_residual_init = false;        // projections back into the residual stream: / sqrt(2 * layers)
+  bool scale_residual_init = false;  // projections back into the residual stream: / sqrt(2 * layers)
 };
 
 }  // namespace lode

@@ -1,5 +1,6 @@
-// Initial values. A normal value is a table look-up in the inverse distribution function, interpolated with plain
-// multiplications and additions: the same bits on every machine, and fast enough to be no part of a start.
+// Initial values. A normal value is a table look-up in the inverse distribution function, interpolated with
+// plain multiplications and additions: the same bits on every machine, and fast enough to be no part of a
+// start.
 #include <array>
 #include <cmath>
 
@@ -47,7 +48,8 @@ struct NormalTable {
   float operator()(std::uint32_t bits) const {
     constexpr int kFractionBits = 31 - kTableBits;
     const std::uint32_t index = (bits & 0x7fffffffu) >> kFractionBits;
-    const float fraction = static_cast<float>(bits & ((1u << kFractionBits) - 1)) * (1.0f / (1u << kFractionBits));
+    const float fraction =
+        static_cast<float>(bits & ((1u << kFractionBits) - 1)) * (1.0f / (1u << kFractionBits));
     const float low = quantile[index], step = quantile[index + 1] - low;
     const float scaled = fraction * step;
     const float value = low + scaled;
@@ -77,8 +79,12 @@ void fill_normal(Context& context, View values, PhiloxKey key, float deviation) 
 
 void initialise(Context& context, const Parameter& parameter, std::uint64_t seed) {
   switch (parameter.init.kind) {
-    case InitKind::zeros: fill(context.kernel, parameter.values(), 0.0f); break;
-    case InitKind::ones: fill(context.kernel, parameter.values(), 1.0f); break;
+    case InitKind::zeros:
+      fill(context.kernel, parameter.values(), 0.0f);
+      break;
+    case InitKind::ones:
+      fill(context.kernel, parameter.values(), 1.0f);
+      break;
     case InitKind::normal:
       fill_normal(context, parameter.values(), make_key(seed, format("init/{}", parameter.name)),
                   static_cast<float>(parameter.init.deviation));

@@ -42,7 +42,9 @@ View Parameter::part_of(const Tensor& whole) const {
   return vector ? whole.view().slice_cols(begin, cols) : whole.view().slice_rows(begin, rows);
 }
 
-View Parameter::bf16_copy() const { return storage->bf16_copy().defined() ? part_of(storage->bf16_copy()) : View{}; }
+View Parameter::bf16_copy() const {
+  return storage->bf16_copy().defined() ? part_of(storage->bf16_copy()) : View{};
+}
 
 Weight* ParameterList::add(std::vector<Parameter> parts) {
   LODE_ASSERT(!parts.empty());
@@ -52,8 +54,8 @@ Weight* ParameterList::add(std::vector<Parameter> parts) {
     LODE_ASSERT(part.vector == vectors && (vectors ? part.rows == 1 : part.cols == parts.front().cols));
     total += vectors ? part.cols : part.rows;
   }
-  auto storage = std::make_shared<ParameterStorage>(memory_, vectors ? 1 : total, vectors ? total : parts.front().cols,
-                                                    trainable_);
+  auto storage = std::make_shared<ParameterStorage>(memory_, vectors ? 1 : total,
+                                                    vectors ? total : parts.front().cols, trainable_);
   std::int64_t begin = 0;
   for (Parameter& part : parts) {
     part.storage = storage;

@@ -1,5 +1,5 @@
-// Parameters. A logical parameter is a named matrix: a row slice of a storage that several may share (q | k | v). Products
-// use the whole storage; names, files, optimizers and reports speak of logical parameters.
+// Parameters. A logical parameter is a named matrix: a row slice of a storage that several may share (q | k |
+// v). Products use the whole storage; names, files, optimizers and reports speak of logical parameters.
 #pragma once
 
 #include <memory>
@@ -53,7 +53,7 @@ struct Init {
 
 class Parameter {
  public:
-  std::string name;  // Hugging Face's tensor name
+  std::string name;                 // Hugging Face's tensor name
   std::int64_t rows = 1, cols = 1;  // [out, in]; a vector is [1, n]
   bool vector = false;              // one-dimensional in files
   FileLayout layout = FileLayout::same;

@@ -7,7 +7,8 @@
 namespace lode {
 
 double rotary_frequency(const RotarySpec& spec, std::int64_t j) {
-  const double plain = std::pow(spec.theta, -2.0 * static_cast<double>(j) / static_cast<double>(spec.rotary_dim));
+  const double plain =
+      std::pow(spec.theta, -2.0 * static_cast<double>(j) / static_cast<double>(spec.rotary_dim));
   if (spec.scaling == RotarySpec::Scaling::none) return plain;
   if (spec.scaling == RotarySpec::Scaling::linear) return plain / spec.factor;
   const double wavelength = 2 * std::numbers::pi / plain;
@@ -21,8 +22,8 @@ double rotary_frequency(const RotarySpec& spec, std::int64_t j) {
 
 void extend_rotary_table(Memory& memory, const RotarySpec& spec, std::int64_t positions, RotaryTable& table) {
   if (table.cos.defined() && table.cos.rows() >= positions) return;
-  const auto rows =
-      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 256))));
+  const auto rows = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(positions, 256))));
   const std::int64_t pairs = spec.rotary_dim / 2;
   table.rotary_dim = spec.rotary_dim;
   table.cos = Tensor(memory, MemoryTag::program, DType::f32, rows, pairs);

@@ -6,10 +6,12 @@
 
 namespace lode {
 
-// Frequency of channel pair j, j < rotary_dim / 2. Scaling as Hugging Face's rope types linear and llama3 define it.
+// Frequency of channel pair j, j < rotary_dim / 2. Scaling as Hugging Face's rope types linear and llama3
+// define it.
 double rotary_frequency(const RotarySpec& spec, std::int64_t j);
 
-// Makes the table cover positions [0, positions), growing in powers of two; nothing to do when it already does.
+// Makes the table cover positions [0, positions), growing in powers of two; nothing to do when it already
+// does.
 void extend_rotary_table(Memory& memory, const RotarySpec& spec, std::int64_t positions, RotaryTable& table);
 
 }  // namespace lode

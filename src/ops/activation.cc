@@ -14,14 +14,15 @@ Value swiglu(Context& context, const Value& gate_up) {
   inspect(context, "swiglu", y);
   Value out = make_value(context, std::move(y), gate_up.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(context, "swiglu", out.gradient,
-                       [id = out.gradient, x_id = gate_up.gradient, saved = Saved(gate_up.data)](Context& c, Tape& tape) {
-                         const Tensor dy = tape.take_gradient(id);
-                         OpTimer timer(c, "swiglu backward", 0, static_cast<double>(dy.bytes()) * 5);
-                         Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
-                         swiglu_backward(dy.dtype(), c.kernel, dy.view(), saved.get().view(), dx.view());
-                         tape.add_gradient(c, x_id, std::move(dx));
-                       });
+  context.tape->record(
+      context, "swiglu", out.gradient,
+      [id = out.gradient, x_id = gate_up.gradient, saved = Saved(gate_up.data)](Context& c, Tape& tape) {
+        const Tensor dy = tape.take_gradient(id);
+        OpTimer timer(c, "swiglu backward", 0, static_cast<double>(dy.bytes()) * 5);
+        Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
+        swiglu_backward(dy.dtype(), c.kernel, dy.view(), saved.get().view(), dx.view());
+        tape.add_gradient(c, x_id, std::move(dx));
+      });
   return out;
 }
 
@@ -34,14 +35,15 @@ Value gelu(Context& context, const Value& x, GeluKind kind) {
   inspect(context, "gelu", y);
   Value out = make_value(context, std::move(y), x.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(context, "gelu", out.gradient,
-                       [id = out.gradient, x_id = x.gradient, kind, saved = Saved(x.data)](Context& c, Tape& tape) {
-                         const Tensor dy = tape.take_gradient(id);
-                         OpTimer timer(c, "gelu backward", 0, static_cast<double>(dy.bytes()) * 3);
-                         Tensor dx = c.activation(dy.rows(), dy.cols());
-                         gelu_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get().view(), dx.view());
-                         tape.add_gradient(c, x_id, std::move(dx));
-                       });
+  context.tape->record(
+      context, "gelu", out.gradient,
+      [id = out.gradient, x_id = x.gradient, kind, saved = Saved(x.data)](Context& c, Tape& tape) {
+        const Tensor dy = tape.take_gradient(id);
+        OpTimer timer(c, "gelu backward", 0, static_cast<double>(dy.bytes()) * 3);
+        Tensor dx = c.activation(dy.rows(), dy.cols());
+        gelu_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get().view(), dx.view());
+        tape.add_gradient(c, x_id, std::move(dx));
+      });
   return out;
 }
 

@@ -16,7 +16,10 @@ Value continue_cached(Context& context, const Value& qkv, const AttentionShape& 
   OpTimer timer(context, "attention");
   Tensor o = context.activation(qkv.data.rows(), columns.q);
   attention_decode(o.dtype(), context.kernel,
-                   {.shape = shape, .q = qkv.data.view().slice_cols(0, columns.q), .k = cached.k, .v = cached.v,
+                   {.shape = shape,
+                    .q = qkv.data.view().slice_cols(0, columns.q),
+                    .k = cached.k,
+                    .v = cached.v,
                     .o = o.view()});
   return {std::move(o)};
 }
@@ -26,18 +29,20 @@ Value continue_cached(Context& context, const Value& qkv, const AttentionShape& 
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape) {
   double squares = 0;
   for (const Segment& segment : segments.list()) {
-    if (!segment.padding) squares += static_cast<double>(segment.length) * static_cast<double>(segment.length);
+    if (!segment.padding)
+      squares += static_cast<double>(segment.length) * static_cast<double>(segment.length);
   }
   return 2.0 * squares * static_cast<double>(shape.heads * shape.head_dim);
 }
 
-Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape, KvCache* cache,
-                std::int64_t layer) {
+Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
+                KvCache* cache, std::int64_t layer) {
   const Columns columns(shape);
   const std::int64_t rows = qkv.data.rows();
   if (qkv.data.cols() != columns.q + 2 * columns.kv || rows != batch.num_tokens() ||
       shape.heads % shape.kv_heads != 0) {
-    fail(ErrorKind::internal, "attention: qkv is [{}, {}] for {} heads, {} key/value heads of {} and {} tokens", rows,
+    fail(ErrorKind::internal,
+         "attention: qkv is [{}, {}] for {} heads, {} key/value heads of {} and {} tokens", rows,
          qkv.data.cols(), shape.heads, shape.kv_heads, shape.head_dim, batch.num_tokens());
   }
   if (cache != nullptr) {

@@ -1,5 +1,6 @@
-// Causal self-attention of a fused projection qkv [T, (heads + 2 kv_heads) * head_dim], columns q | k | v; o [T, heads *
-// head_dim]. Formulas in kernels/attention.h. Backward recomputes the probabilities tile by tile; dqkv is a new gradient.
+// Causal self-attention of a fused projection qkv [T, (heads + 2 kv_heads) * head_dim], columns q | k | v; o
+// [T, heads * head_dim]. Formulas in kernels/attention.h. Backward recomputes the probabilities tile by tile;
+// dqkv is a new gradient.
 #pragma once
 
 #include "autograd/tape.h"
@@ -9,8 +10,8 @@
 
 namespace lode {
 
-// The batch must live until backward has run. With a cache the batch is one segment that continues the cached sequence
-// of this layer, and nothing is recorded.
+// The batch must live until backward has run. With a cache the batch is one segment that continues the cached
+// sequence of this layer, and nothing is recorded.
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
                 KvCache* cache = nullptr, std::int64_t layer = 0);
 

@@ -6,8 +6,8 @@
 
 namespace lode {
 
-Batch::Batch(std::vector<std::int32_t> tokens, std::vector<std::int32_t> labels, std::vector<float> loss_weight,
-             Segments segments)
+Batch::Batch(std::vector<std::int32_t> tokens, std::vector<std::int32_t> labels,
+             std::vector<float> loss_weight, Segments segments)
     : tokens_(std::move(tokens)),
       labels_(std::move(labels)),
       loss_weight_(std::move(loss_weight)),

@@ -12,8 +12,8 @@ inline constexpr std::int32_t kIgnoreLabel = -100;
 inline constexpr std::int32_t kTokenMultiple = 128;  // a stream is rounded up to a multiple of this
 
 // labels[t] is the token that position t is to predict (already shifted within its sample), or kIgnoreLabel.
-// loss_weight[t] is 0 where there is no label. The segments belong to the batch: layers are handed the batch, so that
-// tokens and boundaries cannot come from different streams.
+// loss_weight[t] is 0 where there is no label. The segments belong to the batch: layers are handed the batch,
+// so that tokens and boundaries cannot come from different streams.
 class Batch {
  public:
   Batch(std::vector<std::int32_t> tokens, std::vector<std::int32_t> labels, std::vector<float> loss_weight,

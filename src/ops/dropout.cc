@@ -16,14 +16,15 @@ Value dropout(Context& context, const Value& x, const Batch& batch, float p, std
   }
   Value out = make_value(context, std::move(y), x.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(context, "dropout", out.gradient,
-                       [id = out.gradient, x_id = x.gradient, p, key, &batch](Context& c, Tape& tape) {
-                         const Tensor dy = tape.take_gradient(id);
-                         OpTimer timer(c, "dropout", 0, static_cast<double>(dy.bytes()) * 2);
-                         Tensor dx = c.activation(dy.rows(), dy.cols());
-                         dropout_apply(dy.dtype(), c.kernel, {dy.view(), dx.view(), p, key, &batch.segments()});
-                         tape.add_gradient(c, x_id, std::move(dx));
-                       });
+  context.tape->record(
+      context, "dropout", out.gradient,
+      [id = out.gradient, x_id = x.gradient, p, key, &batch](Context& c, Tape& tape) {
+        const Tensor dy = tape.take_gradient(id);
+        OpTimer timer(c, "dropout", 0, static_cast<double>(dy.bytes()) * 2);
+        Tensor dx = c.activation(dy.rows(), dy.cols());
+        dropout_apply(dy.dtype(), c.kernel, {dy.view(), dx.view(), p, key, &batch.segments()});
+        tape.add_gradient(c, x_id, std::move(dx));
+      });
   return out;
 }
 

@@ -1,4 +1,5 @@
-// Inverted dropout. The mask is a function of (seed, step, site, sample id, position, channel); backward makes it again.
+// Inverted dropout. The mask is a function of (seed, step, site, sample id, position, channel); backward
+// makes it again.
 #pragma once
 
 #include <string_view>
@@ -8,8 +9,8 @@
 
 namespace lode {
 
-// p = 0, or a context that is not training: x itself. `site` names the place in the model. The batch must live until
-// backward has run.
+// p = 0, or a context that is not training: x itself. `site` names the place in the model. The batch must
+// live until backward has run.
 Value dropout(Context& context, const Value& x, const Batch& batch, float p, std::string_view site);
 
 }  // namespace lode

@@ -11,12 +11,14 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
   const auto& tokens = batch.tokens();
   for (const std::int32_t token : tokens) {
     if (token < 0 || token >= table.rows()) {
-      fail(ErrorKind::data, "token id {} is outside the model's vocabulary of {}: the tokenizer does not fit the model",
-           token, table.rows());
+      fail(ErrorKind::data,
+           "token id {} is outside the model's vocabulary of {}: the tokenizer does not fit the model", token,
+           table.rows());
     }
   }
   const auto position_ids = batch.segments().positions();
-  if (positions != nullptr && !position_ids.empty() && *std::ranges::max_element(position_ids) >= positions->rows()) {
+  if (positions != nullptr && !position_ids.empty() &&
+      *std::ranges::max_element(position_ids) >= positions->rows()) {
     fail(ErrorKind::usage, "a sample of {} tokens is longer than the model's {} positions: lower cutoff_len",
          *std::ranges::max_element(position_ids) + 1, positions->rows());
   }
@@ -31,7 +33,8 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
     }
   }
   inspect(context, "embedding", y);
-  const bool wants = table.gradient() != nullptr || (positions != nullptr && positions->gradient() != nullptr);
+  const bool wants =
+      table.gradient() != nullptr || (positions != nullptr && positions->gradient() != nullptr);
   Value out = make_value(context, std::move(y), wants);
   if (!out.wants_gradient()) return out;
   context.tape->record(context, "embedding", out.gradient,
@@ -43,8 +46,8 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
                                               table.gradient()->adding(c));
                          }
                          if (positions != nullptr && positions->gradient() != nullptr) {
-                           embedding_backward(dy.dtype(), c.kernel, batch.segments().positions(), dy.view(), 1.0f,
-                                              positions->gradient()->adding(c));
+                           embedding_backward(dy.dtype(), c.kernel, batch.segments().positions(), dy.view(),
+                                              1.0f, positions->gradient()->adding(c));
                          }
                        });
   return out;

@@ -1,5 +1,5 @@
-// Token and learned-position embeddings: y[t] = table[token[t]] (+ positions[position[t]]). Backward adds to the tables'
-// sinks in the order of t.
+// Token and learned-position embeddings: y[t] = table[token[t]] (+ positions[position[t]]). Backward adds to
+// the tables' sinks in the order of t.
 #pragma once
 
 #include "autograd/tape.h"

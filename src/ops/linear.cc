@@ -21,12 +21,14 @@ Tensor input_gradient(Context& context, const Tensor& dy, Weight& weight) {
 
 void weight_gradient(Context& context, const Tensor& dy, const Tensor& x, Weight& weight, Weight* bias) {
   OpTimer timer(context, "linear dW", product_flops(weight.rows(), weight.cols(), dy.rows()));
-  const auto target = weight.gradient()->target(context);
-  matmul(context.kernel, {.a = dy.view(),
-                          .b = x.view(),
-                          .transpose_a = true,
-                          .accumulate = target.accumulate,
-                          .c = target.view});
+  if (weight.gradient() != nullptr) {
+    const auto target = weight.gradient()->target(context);
+    matmul(context.kernel, {.a = dy.view(),
+                            .b = x.view(),
+                            .transpose_a = true,
+                            .accumulate = target.accumulate,
+                            .c = target.view});
+  }
   if (bias != nullptr && bias->gradient() != nullptr) {
     const auto bias_target = bias->gradient()->target(context);
     sum_rows(dy.dtype(), context.kernel, dy.view(), bias_target.accumulate, bias_target.view);
@@ -37,8 +39,8 @@ void weight_gradient(Context& context, const Tensor& dy, const Tensor& x, Weight
 
 Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
   if (x.data.cols() != weight.cols() || (bias != nullptr && bias->cols() != weight.rows())) {
-    fail(ErrorKind::internal, "linear: x is [{}, {}], the weight [{}, {}]", x.data.rows(), x.data.cols(), weight.rows(),
-         weight.cols());
+    fail(ErrorKind::internal, "linear: x is [{}, {}], the weight [{}, {}]", x.data.rows(), x.data.cols(),
+         weight.rows(), weight.cols());
   }
   Tensor y = context.activation(x.data.rows(), weight.rows());
   {
@@ -55,7 +57,7 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
   }
   inspect(context, "linear", y);
 
-  const bool wants_dw = weight.gradient() != nullptr;
+  const bool wants_dw = weight.gradient() != nullptr || (bias != nullptr && bias->gradient() != nullptr);
   Value out = make_value(context, std::move(y), x.wants_gradient() || wants_dw);
   if (!out.wants_gradient()) return out;
   const GradientId id = out.gradient, x_id = x.gradient;

@@ -12,9 +12,9 @@ namespace {
 // Logits of a chunk take at most this much: large enough for efficient products, small beside a model.
 constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
 
-std::int64_t chunk_tokens(std::int64_t tokens, std::int64_t vocabulary) {
+std::int64_t fitting_tokens(std::int64_t vocabulary) {
   const std::int64_t fitting = kChunkBytes / (vocabulary * 4) / 128 * 128;
-  return std::min(tokens, std::max<std::int64_t>(fitting, 128));
+  return std::max<std::int64_t>(fitting, 128);
 }
 
 struct Head {
@@ -49,7 +49,8 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   const auto offset = static_cast<std::size_t>(begin), length = static_cast<std::size_t>(count);
   for (std::size_t i = 0; i < length; ++i) weights[i] = head.batch.loss_weight()[offset + i] * loss_scale;
   {
-    OpTimer timer(context, "cross entropy", 0, static_cast<double>(logits.numel()) * (wants_gradient ? 6 : 4));
+    OpTimer timer(context, "cross entropy", 0,
+                  static_cast<double>(logits.numel()) * (wants_gradient ? 6 : 4));
     CrossEntropyRows rows{.logits = logits,
                           .labels = std::span(head.batch.labels()).subspan(offset, length),
                           .weight = weights.first(length),
@@ -73,10 +74,11 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
 }  // namespace
 
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
-                                 float loss_scale) {
+                                 float loss_scale, std::int64_t chunk_tokens) {
   const std::int64_t tokens = x.data.rows();
   if (tokens != batch.num_tokens() || x.data.cols() != weight.cols()) {
-    fail(ErrorKind::internal, "linear_cross_entropy: x is [{}, {}], the weight [{}, {}], the batch has {} tokens", tokens,
+    fail(ErrorKind::internal,
+         "linear_cross_entropy: x is [{}, {}], the weight [{}, {}], the batch has {} tokens", tokens,
          x.data.cols(), weight.rows(), weight.cols(), batch.num_tokens());
   }
   for (const std::int32_t label : batch.labels()) {
@@ -94,7 +96,8 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
             .dx = x.wants_gradient() ? context.activation(tokens, x.data.cols()) : Tensor(),
             .wants_dw = context.tape != nullptr && weight.gradient() != nullptr};
   {
-    const std::int64_t chunk = chunk_tokens(tokens, weight.rows());
+    const std::int64_t chunk =
+        std::min(tokens, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(weight.rows()));
     Workspace::Scope scope(*context.kernel.workspace);
     float* logits = scope.take<float>(chunk * weight.rows());
     std::vector<float> weights(static_cast<std::size_t>(chunk));

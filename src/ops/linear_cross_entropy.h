@@ -1,7 +1,8 @@
 // The output projection fused with softmax cross entropy, in chunks of tokens: logits [T, V] never exist.
 //   z = x W^T, loss_t = logsumexp(z_t) - z_t[label_t]; total = sum over t of weight_t * loss_t
-// Sources: Liger (arXiv 2410.10989), Wijmans et al. 2024 (arXiv 2411.09009). The token weights are known, so the gradient
-// is made in the forward, chunk by chunk: dX is kept until backward, dW is added to its sink at once.
+// Sources: Liger (arXiv 2410.10989), Wijmans et al. 2024 (arXiv 2411.09009). The token weights are known, so
+// the gradient is made in the forward, chunk by chunk: dX is kept until backward, dW is added to its sink at
+// once.
 #pragma once
 
 #include <vector>
@@ -13,15 +14,16 @@
 namespace lode {
 
 struct TokenLosses {
-  std::vector<float> loss;             // [T], 0 where there is no target
-  std::vector<std::uint8_t> correct;   // [T], 1 where the largest logit is the label's
-  double sum = 0;                      // of the losses, in token order
+  std::vector<float> loss;            // [T], 0 where there is no target
+  std::vector<std::uint8_t> correct;  // [T], 1 where the largest logit is the label's
+  double sum = 0;                     // of the losses, in token order
   std::int64_t num_targets = 0, num_correct = 0;
 };
 
-// x [T, D], weight [V, D]. loss_scale multiplies every token weight in the gradient (1 / number of target tokens of the
-// whole global batch). The gradient of x is recorded when x wants one, the weight's when it is not frozen.
+// x [T, D], weight [V, D]. loss_scale multiplies every token weight in the gradient (1 / number of target
+// tokens of the whole global batch). The gradient of x is recorded when x wants one, the weight's when it is
+// not frozen. chunk_tokens: tokens whose logits exist at a time; 0: as many as fit 64 MiB, at least 128.
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
-                                 float loss_scale);
+                                 float loss_scale, std::int64_t chunk_tokens = 0);
 
 }  // namespace lode

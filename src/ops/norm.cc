@@ -5,14 +5,16 @@
 namespace lode {
 namespace {
 
-double matrix_bytes(const Tensor& x, int passes) { return static_cast<double>(x.bytes()) * passes; }
+double matrix_bytes(const Tensor& x, int passes) {
+  return static_cast<double>(x.bytes()) * passes;
+}
 
 struct NormSaved {
   Saved h, rstd, mean;
 };
 
-void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const NormSaved& saved, GradientId y_id,
-                   GradientId h_id, GradientId x_id, GradientId delta_id) {
+void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const NormSaved& saved,
+                   GradientId y_id, GradientId h_id, GradientId x_id, GradientId delta_id) {
   Tensor dy = tape.take_gradient(y_id);
   Tensor dh = h_id == kNoGradient ? Tensor() : tape.take_gradient(h_id);
   const Tensor& h = saved.h.get();
@@ -20,7 +22,10 @@ void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const 
   // dy is ours alone in practice: its memory becomes dx.
   Tensor dx = dy.unique() ? dy : context.activation(h.rows(), h.cols());
   const WeightUse weight(context, *p.weight, DType::f32);
-  NormBackward args{.kind = p.kind, .dy = dy.view(), .h = h.view(), .weight = weight.view(),
+  NormBackward args{.kind = p.kind,
+                    .dy = dy.view(),
+                    .h = h.view(),
+                    .weight = weight.view(),
                     .rstd = saved.rstd.get().view()};
   if (p.kind == NormKind::layer) args.mean = saved.mean.get().view();
   if (dh.defined()) args.dh = dh.view();
@@ -36,8 +41,10 @@ void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const 
 
 AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& p) {
   const std::int64_t rows = x.data.rows(), cols = x.data.cols();
-  if (p.weight->cols() != cols || (delta != nullptr && (delta->data.rows() != rows || delta->data.cols() != cols))) {
-    fail(ErrorKind::internal, "norm: x is [{}, {}], the weight has {} channels", rows, cols, p.weight->cols());
+  if (p.weight->cols() != cols ||
+      (delta != nullptr && (delta->data.rows() != rows || delta->data.cols() != cols))) {
+    fail(ErrorKind::internal, "norm: x is [{}, {}], the weight has {} channels", rows, cols,
+         p.weight->cols());
   }
   Tensor h = delta == nullptr ? x.data : context.activation(rows, cols);
   Tensor y = context.activation(rows, cols);
@@ -46,8 +53,13 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   {
     OpTimer timer(context, "norm", 0, matrix_bytes(h, delta == nullptr ? 2 : 4));
     const WeightUse weight(context, *p.weight, DType::f32);
-    NormForward args{.kind = p.kind, .eps = p.eps, .x = x.data.view(), .weight = weight.view(), .h = h.view(),
-                     .y = y.view(), .rstd = saved.rstd.get().view()};
+    NormForward args{.kind = p.kind,
+                     .eps = p.eps,
+                     .x = x.data.view(),
+                     .weight = weight.view(),
+                     .h = h.view(),
+                     .y = y.view(),
+                     .rstd = saved.rstd.get().view()};
     if (delta != nullptr) args.delta = delta->data.view();
     if (p.kind == NormKind::layer) args.mean = saved.mean.get().view();
     if (p.bias == nullptr) {
@@ -60,21 +72,28 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   }
   inspect(context, "norm", y);
 
-  const bool wants = x.wants_gradient() || (delta != nullptr && delta->wants_gradient()) ||
-                     p.weight->gradient() != nullptr;
+  const bool wants =
+      x.wants_gradient() || (delta != nullptr && delta->wants_gradient()) || p.weight->gradient() != nullptr;
   AddNorm out;
   // Without delta h is x.
   out.h = delta == nullptr ? x : make_value(context, h, wants);
   out.y = make_value(context, std::move(y), wants);
   if (!out.y.wants_gradient()) return out;
-  // Whatever has reached h when this node runs is all that will: its other users come later on the tape.
   const GradientId h_id = out.h.gradient;
   const GradientId delta_id = delta == nullptr ? kNoGradient : delta->gradient;
-  context.tape->record(context, "norm", out.y.gradient,
-                       [p, saved = std::move(saved), y_id = out.y.gradient, h_id, x_id = x.gradient,
-                        delta_id](Context& c, Tape& tape) {
-                         norm_gradient(c, tape, p, saved, y_id, h_id, x_id, delta_id);
-                       });
+  if (delta != nullptr) {
+    // Runs after the norm's node, which takes h's gradient along: does something only when nobody has used y.
+    context.tape->record(context, "add", h_id, [h_id, x_id = x.gradient, delta_id](Context& c, Tape& tape) {
+      Tensor dh = tape.take_gradient(h_id);
+      tape.add_gradient(c, delta_id, dh);
+      tape.add_gradient(c, x_id, std::move(dh));
+    });
+  }
+  // Whatever has reached h when this node runs is all that will: its other users come later on the tape.
+  context.tape->record(
+      context, "norm", out.y.gradient,
+      [p, saved = std::move(saved), y_id = out.y.gradient, h_id, x_id = x.gradient, delta_id](
+          Context& c, Tape& tape) { norm_gradient(c, tape, p, saved, y_id, h_id, x_id, delta_id); });
   return out;
 }
 

@@ -1,6 +1,6 @@
 // Residual addition fused with RMSNorm or LayerNorm: h = x + delta; y = norm(h). Formulas in kernels/norm.h.
-// Backward: dh = dnorm(dy) + (gradient reaching h otherwise); dx = ddelta = dh; dweight and dbias are added to their sinks.
-// Unfused it is add_rows followed by norm without delta, which the tests compare with.
+// Backward: dh = dnorm(dy) + (gradient reaching h otherwise); dx = ddelta = dh; dweight and dbias are added
+// to their sinks. Unfused it is add_rows followed by norm without delta, which the tests compare with.
 #pragma once
 
 #include "autograd/tape.h"

@@ -3,17 +3,25 @@
 #include <algorithm>
 
 #include "autograd/profile.h"
+#include "kernels/elementwise.h"
 
 namespace lode {
 namespace {
 
-void rotate(Context& context, const Tensor& x, std::span<const std::int32_t> positions, const RotaryTable& table,
-            std::int64_t heads, std::int64_t head_dim, bool inverse) {
+void rotate(Context& context, const Tensor& x, std::span<const std::int32_t> positions,
+            const RotaryTable& table, std::int64_t heads, std::int64_t head_dim, bool inverse) {
   const View part = x.view().slice_cols(0, heads * head_dim);
-  OpTimer timer(context, "rotary", 0, 2.0 * static_cast<double>(part.numel()) * static_cast<double>(size_of(x.dtype())));
+  OpTimer timer(context, "rotary", 0,
+                2.0 * static_cast<double>(part.numel()) * static_cast<double>(size_of(x.dtype())));
   rotary_apply(x.dtype(), context.kernel,
-               {.x = part, .heads = heads, .head_dim = head_dim, .rotary_dim = table.rotary_dim,
-                .cos = table.cos.view(), .sin = table.sin.view(), .positions = positions, .inverse = inverse});
+               {.x = part,
+                .heads = heads,
+                .head_dim = head_dim,
+                .rotary_dim = table.rotary_dim,
+                .cos = table.cos.view(),
+                .sin = table.sin.view(),
+                .positions = positions,
+                .inverse = inverse});
 }
 
 }  // namespace
@@ -23,19 +31,24 @@ Value rotary(Context& context, Value x, const Batch& batch, const RotaryTable& t
   const auto positions = batch.segments().positions();
   LODE_ASSERT(x.data.rows() == batch.num_tokens() && x.data.cols() >= heads * head_dim);
   if (!positions.empty() && *std::ranges::max_element(positions) >= table.cos.rows()) {
-    fail(ErrorKind::internal, "rotary: position {} is beyond the table of {}", *std::ranges::max_element(positions),
-         table.cos.rows());
+    fail(ErrorKind::internal, "rotary: position {} is beyond the table of {}",
+         *std::ranges::max_element(positions), table.cos.rows());
   }
   rotate(context, x.data, positions, table, heads, head_dim, false);
   if (!x.wants_gradient()) return x;
   Value out = make_value(context, x.data, true);
-  context.tape->record(context, "rotary", out.gradient,
-                       [id = out.gradient, x_id = x.gradient, &table, &batch, heads, head_dim](Context& c, Tape& tape) {
-                         Tensor gradient = tape.take_gradient(id);
-                         LODE_ASSERT(gradient.unique());
-                         rotate(c, gradient, batch.segments().positions(), table, heads, head_dim, true);
-                         tape.add_gradient(c, x_id, std::move(gradient));
-                       });
+  context.tape->record(
+      context, "rotary", out.gradient,
+      [id = out.gradient, x_id = x.gradient, &table, &batch, heads, head_dim](Context& c, Tape& tape) {
+        Tensor gradient = tape.take_gradient(id);
+        if (!gradient.unique()) {
+          Tensor own = c.activation(gradient.rows(), gradient.cols());
+          convert(c.kernel, gradient.view(), own.view());
+          gradient = std::move(own);
+        }
+        rotate(c, gradient, batch.segments().positions(), table, heads, head_dim, true);
+        tape.add_gradient(c, x_id, std::move(gradient));
+      });
   return out;
 }
 

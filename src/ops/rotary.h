@@ -1,5 +1,5 @@
-// Rotary positions on the query and key heads of a fused projection, in place (its producer needs its output no more).
-// Backward: the inverse rotation of the gradient, in place.
+// Rotary positions on the query and key heads of a fused projection, in place (its producer needs its output
+// no more). Backward: the inverse rotation of the gradient, in place unless it is shared.
 #pragma once
 
 #include "autograd/tape.h"

@@ -32,15 +32,16 @@ class AdamW : public Optimizer {
                    .exp_avg = state[0].view(),
                    .exp_avg_sq = state[1].view(),
                    .copy = parameter.bf16_copy(),
-                   .lr = static_cast<float>(arguments.learning_rate),
-                   .beta1 = static_cast<float>(options_.beta1),
-                   .beta2 = static_cast<float>(options_.beta2),
-                   .eps = static_cast<float>(options_.eps),
-                   .weight_decay = parameter.decay ? static_cast<float>(options_.weight_decay) : 0.0f,
+                   .lr = arguments.learning_rate,
+                   .beta1 = options_.beta1,
+                   .beta2 = options_.beta2,
+                   .eps = options_.eps,
+                   .weight_decay = parameter.decay ? options_.weight_decay : 0.0,
                    .bias_correction1 = 1 - std::pow(options_.beta1, time),
                    .bias_correction2 = 1 - std::pow(options_.beta2, time),
                    .grad_scale = arguments.grad_scale};
-    OpTimer timer(context, "adamw", 0, static_cast<double>(parameter.numel()) * (step.copy.data == nullptr ? 28 : 30));
+    OpTimer timer(context, "adamw", 0,
+                  static_cast<double>(parameter.numel()) * (step.copy.data == nullptr ? 28 : 30));
     adamw_step(context.kernel, step);
   }
 
@@ -50,6 +51,8 @@ class AdamW : public Optimizer {
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& options) { return std::make_unique<AdamW>(options); }
+std::unique_ptr<Optimizer> make_adamw(const AdamWOptions& options) {
+  return std::make_unique<AdamW>(options);
+}
 
 }  // namespace lode

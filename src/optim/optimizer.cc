@@ -22,10 +22,12 @@ float clip_factor(double norm, double max_norm) {
   return max_norm <= 0 ? 1.0f : static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
 }
 
-ParameterUpdater::ParameterUpdater(Context& context, ParameterList& parameters, std::unique_ptr<Optimizer> optimizer)
+ParameterUpdater::ParameterUpdater(Context& context, ParameterList& parameters,
+                                   std::unique_ptr<Optimizer> optimizer)
     : parameters_(parameters), optimizer_(std::move(optimizer)) {
   for (const Parameter& parameter : parameters.all()) {
-    states_.push_back(parameter.trainable() ? optimizer_->init_one(context, parameter) : std::vector<Tensor>());
+    states_.push_back(parameter.trainable() ? optimizer_->init_one(context, parameter)
+                                            : std::vector<Tensor>());
   }
 }
 

@@ -1,5 +1,5 @@
-// Optimizers. One file each: which state a parameter has, and one parameter's step. Everything else (clipping, order,
-// checkpoints) wraps any of them here.
+// Optimizers. One file each: which state a parameter has, and one parameter's step. Everything else
+// (clipping, order, checkpoints) wraps any of them here.
 #pragma once
 
 #include <functional>
@@ -44,8 +44,8 @@ class ParameterUpdater {
  public:
   ParameterUpdater(Context& context, ParameterList& parameters, std::unique_ptr<Optimizer> optimizer);
 
-  // Updates all parameters in their order. before_update(i) is called before parameter i changes: a save may still be
-  // reading it.
+  // Updates all parameters in their order. before_update(i) is called before parameter i changes: a save may
+  // still be reading it.
   void step(Context& context, double learning_rate, float grad_scale,
             const std::function<void(std::size_t)>& before_update);
 

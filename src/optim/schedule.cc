@@ -9,9 +9,12 @@ namespace {
 
 double decay_shape(Schedule::Decay decay, double x) {
   switch (decay) {
-    case Schedule::Decay::linear: return 1 - x;
-    case Schedule::Decay::cosine: return 0.5 * (1 + std::cos(std::numbers::pi * x));
-    case Schedule::Decay::one_minus_sqrt: return 1 - std::sqrt(x);
+    case Schedule::Decay::linear:
+      return 1 - x;
+    case Schedule::Decay::cosine:
+      return 0.5 * (1 + std::cos(std::numbers::pi * x));
+    case Schedule::Decay::one_minus_sqrt:
+      return 1 - std::sqrt(x);
   }
   return 1;
 }
@@ -28,8 +31,10 @@ double Schedule::multiplier(std::int64_t step) const {
     return stable_decay ? rise * (1 - r) + r : rise;
   }
   switch (kind) {
-    case ScheduleKind::constant: return 1;
-    case ScheduleKind::linear: return std::max(0.0, (total - i) / std::max(1.0, total - warmup));
+    case ScheduleKind::constant:
+      return 1;
+    case ScheduleKind::linear:
+      return std::max(0.0, (total - i) / std::max(1.0, total - warmup));
     case ScheduleKind::cosine: {
       const double x = (i - warmup) / std::max(1.0, total - warmup);
       const double shape = std::max(0.0, 0.5 * (1 + std::cos(2 * std::numbers::pi * num_cycles * x)));

@@ -1,4 +1,5 @@
-// Learning-rate schedules: Hugging Face's formulas. f(i) is the multiplier for 0-based step i, used by optimizer step i + 1.
+// Learning-rate schedules: Hugging Face's formulas. f(i) is the multiplier for 0-based step i, used by
+// optimizer step i + 1.
 #pragma once
 
 #include <cstdint>
