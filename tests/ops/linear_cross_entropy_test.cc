@@ -1,0 +1,158 @@
+#include "ops/linear_cross_entropy.h"
+
+#include "ops/op_test.h"
+#include "temp_folder.h"
+
+namespace lode::test {
+namespace {
+
+constexpr double kScale = 0.125;
+
+// Losses per token of unfused logits, in double precision.
+std::vector<double> reference_losses(const Doubles& x, const Doubles& w, const Batch& batch) {
+  std::vector<double> losses(static_cast<std::size_t>(x.rows), 0.0);
+  for (std::int64_t t = 0; t < x.rows; ++t) {
+    const auto at = static_cast<std::size_t>(t);
+    if (batch.labels()[at] == kIgnoreLabel) continue;
+    std::vector<double> z(static_cast<std::size_t>(w.rows), 0.0);
+    double top = -INFINITY, total = 0;
+    for (std::int64_t v = 0; v < w.rows; ++v) {
+      for (std::int64_t c = 0; c < x.cols; ++c) z[static_cast<std::size_t>(v)] += x.at(t, c) * w.at(v, c);
+      top = std::max(top, z[static_cast<std::size_t>(v)]);
+    }
+    for (const double value : z) total += std::exp(value - top);
+    losses[at] = top + std::log(total) - z[static_cast<std::size_t>(batch.labels()[at])];
+  }
+  return losses;
+}
+
+OpCase head_case(DType dtype, const Batch& batch, std::int64_t channels, std::int64_t vocab,
+                 std::int64_t chunk, Rng& rng) {
+  OpCase op;
+  op.inputs = {Doubles(batch.num_tokens(), channels).fill_normal(rng, dtype)};
+  op.weights = {Doubles(vocab, channels).fill_normal(rng, dtype, 0, 0.5)};
+  op.is_loss = true;
+  op.threads_matter = true;
+  op.reference = [&batch](const auto& x, const auto& w) {
+    Doubles total(1, 1);
+    const std::vector<double> losses = reference_losses(x[0], w[0], batch);
+    for (std::size_t t = 0; t < losses.size(); ++t) {
+      total.values[0] += kScale * static_cast<double>(batch.loss_weight()[t]) * losses[t];
+    }
+    return std::vector<Doubles>{total};
+  };
+  op.run = [&batch, chunk, inputs = op.inputs, weights = op.weights](Context& context, std::vector<Value> x,
+                                                                     const std::vector<Weight*>& w) {
+    const TokenLosses out =
+        linear_cross_entropy(context, x[0], *w[0], batch, static_cast<float>(kScale), chunk);
+    const std::vector<double> want = reference_losses(inputs[0], weights[0], batch);
+    double sum = 0;
+    for (std::size_t t = 0; t < want.size(); ++t) {
+      EXPECT_NEAR(out.loss[t], want[t], 1e-5 * (1 + want[t])) << "token " << t;
+      sum += static_cast<double>(out.loss[t]);
+    }
+    EXPECT_EQ(out.sum, sum);
+    EXPECT_EQ(out.num_targets, batch.num_targets());
+    return std::vector<Value>{};
+  };
+  return op;
+}
+
+TEST(LinearCrossEntropy, LossesAndGradients) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t tokens : {1, 7, 129}) {
+      for (const std::int64_t channels : {1, 3, 17, 65}) {
+        SCOPED_TRACE(format("{} [{}, {}]", name_of(dtype), tokens, channels));
+        Rng rng(8, "head");
+        // The first label counts, so that one token alone has a gradient.
+        Batch random = odd_batch(tokens, 11, rng);
+        std::vector<std::int32_t> labels = random.labels();
+        std::vector<float> weights = random.loss_weight();
+        labels[0] = 4;
+        weights[0] = 1.5f;
+        const Batch batch(random.tokens(), labels, weights, random.segments());
+        check_op(head_case(dtype, batch, channels, 11, 0, rng), dtype);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropy, ChunksGiveTheSame) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Rng rng(8, "chunks");
+    const Batch batch = odd_batch(300, 23, rng);
+    const OpCase chunked = head_case(dtype, batch, 17, 23, 128, rng);  // 128, 128 and 44 tokens
+    check_op(chunked, dtype);
+    OpCase whole = chunked;
+    whole.run = [&](Context& context, std::vector<Value> x, const std::vector<Weight*>& w) {
+      linear_cross_entropy(context, x[0], *w[0], batch, static_cast<float>(kScale));
+      return std::vector<Value>{};
+    };
+    const OpResult a = run_op(chunked, dtype, 1, {}), b = run_op(whole, dtype, 1, {});
+    EXPECT_EQ(a.input_gradients[0].values, b.input_gradients[0].values);
+    expect_close(a.weight_gradients[0], b.weight_gradients[0], 1e-5, "weight");
+  }
+}
+
+// What has no label counts for nothing, whatever its weight says; a batch without any label has gradients of
+// zero.
+TEST(LinearCrossEntropy, IgnoredLabelsCountForNothing) {
+  OpContext env;
+  Rng rng(1, "ignored");
+  const Segments segments(std::vector<std::int32_t>{3}, std::vector<std::int64_t>{0}, 3);
+  const Batch batch({0, 1, 2}, {kIgnoreLabel, kIgnoreLabel, kIgnoreLabel}, {0, 0, 0}, segments);
+  FakeWeight w(env.memory, Doubles(5, 2).fill_normal(rng, DType::f32));
+  const Value x = make_value(env.context, env.tensor(Doubles(3, 2).fill_normal(rng, DType::f32)), true);
+  Doubles got;
+  env.tape.record(env.context, "leaf", x.gradient,
+                  [&](Context&, Tape& tape) { got = doubles_of(tape.gradient(x.gradient).view()); });
+  const TokenLosses out = linear_cross_entropy(env.context, x, w, batch, 1);
+  env.tape.backward(env.context);
+  EXPECT_EQ(out.sum, 0);
+  EXPECT_EQ(out.num_targets, 0);
+  EXPECT_EQ(out.num_correct, 0);
+  EXPECT_EQ(got.values, std::vector<double>(6, 0.0));
+  EXPECT_EQ(doubles_of(w.sink().tensor().view()).values, std::vector<double>(10, 0.0));
+}
+
+TEST(LinearCrossEntropy, CountsCorrectTokens) {
+  OpContext env(DType::f32, 1, false);
+  Doubles identity(3, 3);
+  for (std::int64_t i = 0; i < 3; ++i) identity.at(i, i) = 1;
+  FakeWeight w(env.memory, identity);
+  const Segments segments(std::vector<std::int32_t>{3}, std::vector<std::int64_t>{0}, 3);
+  const Batch batch({0, 0, 0}, {0, 2, kIgnoreLabel}, {1, 1, 0}, segments);
+  const TokenLosses out = linear_cross_entropy(env.context, {env.tensor(identity)}, w, batch, 1);
+  EXPECT_EQ(out.correct, (std::vector<std::uint8_t>{1, 0, 0}));
+  EXPECT_EQ(out.num_correct, 1);
+  EXPECT_TRUE(w.sink().stale()) << "without a tape there is no gradient";
+}
+
+TEST(LinearCrossEntropy, RefusesLabelsOutsideTheVocabulary) {
+  OpContext env;
+  FakeWeight w(env.memory, Doubles(5, 2));
+  const Segments segments(std::vector<std::int32_t>{1}, std::vector<std::int64_t>{0}, 1);
+  for (const std::int32_t bad : {5, -1}) {
+    const Batch batch({0}, {bad}, {1}, segments);
+    EXPECT_NE(error_of([&] {
+                linear_cross_entropy(env.context, {env.tensor(Doubles(1, 2))}, w, batch, 1);
+              }).find(format("label {} is outside the model's vocabulary of 5", bad)),
+              std::string::npos);
+  }
+}
+
+// Huge logits neither overflow nor lose the label's entry.
+TEST(LinearCrossEntropy, LargeLogits) {
+  OpContext env;
+  Doubles weight(2, 1), x(1, 1);
+  weight.values = {300, -300};
+  x.values = {100};
+  FakeWeight w(env.memory, weight);
+  const Batch batch({0}, {1}, {1}, Segments(std::vector<std::int32_t>{1}, std::vector<std::int64_t>{0}, 1));
+  EXPECT_FLOAT_EQ(static_cast<float>(linear_cross_entropy(env.context, {env.tensor(x)}, w, batch, 1).sum),
+                  60000.0f);
+}
+
+}  // namespace
+}  // namespace lode::test
