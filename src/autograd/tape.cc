@@ -80,15 +80,19 @@ Value make_value(Context& context, Tensor data, bool wants_gradient) {
 }
 
 void inspect(Context& context, const char* op, const Tensor& output, bool backward) {
-  if (context.search == nullptr || context.search->found || !output.defined()) return;
-  const auto index = find_non_finite(context.kernel, output.view());
+  if (output.defined()) inspect(context, op, ConstView(output.view()), backward);
+}
+
+void inspect(Context& context, const char* op, ConstView output, bool backward) {
+  if (context.search == nullptr || context.search->found) return;
+  const auto index = find_non_finite(context.kernel, output);
   if (!index) return;
   NonFinite& result = *context.search;
   result.found = true;
   result.where = format("{}{}{}{}", context.scope, context.scope.empty() ? "" : ": ", op,
                         backward ? " (gradient of its output)" : "");
-  result.row = *index / output.cols();
-  result.col = *index % output.cols();
+  result.row = *index / output.cols;
+  result.col = *index % output.cols;
   result.per_token = true;
 }
 

@@ -71,5 +71,6 @@ Value make_value(Context& context, Tensor data, bool wants_gradient);
 
 // When the context searches for non-finite numbers: looks at an op's output (a row per token).
 void inspect(Context& context, const char* op, const Tensor& output, bool backward = false);
+void inspect(Context& context, const char* op, ConstView output, bool backward = false);
 
 }  // namespace lode

@@ -12,6 +12,21 @@ namespace {
 
 const Family* const kFamilies[] = {&kGpt2, &kLlama};
 
+// Sizes beyond any machine are refused before they are multiplied as integers.
+void check_size(const DecoderSpec& spec, const std::string& file) {
+  constexpr double kMost = 1e13;
+  const auto hidden = static_cast<double>(spec.hidden);
+  const double heads = static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim);
+  const double layer = hidden * (4 * heads + 3 * static_cast<double>(spec.intermediate));
+  const double tables = hidden * static_cast<double>(spec.vocab_size + spec.max_positions);
+  const double total = 2 * tables + static_cast<double>(spec.layers) * layer;
+  if (total > kMost) {
+    fail(ErrorKind::data,
+         "{}: the sizes describe a model of about {:.1e} parameters; at most {:.0e} are supported", file,
+         total, kMost);
+  }
+}
+
 }  // namespace
 
 std::vector<std::string_view> known_families() {
@@ -43,6 +58,7 @@ ModelConfig read_model_config(FileSystem& files, const std::string& path) {
   config.spec = family.spec(config.json, config.file);
   config.spec.model_type = model_type;
   config.names = family.names();
+  check_size(config.spec, config.file);
   return config;
 }
 

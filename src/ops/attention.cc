@@ -46,6 +46,11 @@ Value attention(Context& context, const Value& qkv, const Batch& batch, const At
          qkv.data.cols(), shape.heads, shape.kv_heads, shape.head_dim, batch.num_tokens());
   }
   if (cache != nullptr) {
+    const auto positions = batch.segments().positions();
+    if (batch.segments().list().size() != 1 || positions.front() != cache->length()) {
+      fail(ErrorKind::internal, "attention: the batch does not continue the {} cached tokens",
+           cache->length());
+    }
     const auto cached = cache->append(context, layer, qkv.data.view().slice_cols(columns.q, columns.kv),
                                       qkv.data.view().slice_cols(columns.q + columns.kv, columns.kv));
     if (cache->length() != 0) return continue_cached(context, qkv, shape, columns, cached);

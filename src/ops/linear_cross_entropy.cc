@@ -105,6 +105,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
       run_chunk(head, begin, std::min(chunk, tokens - begin), logits, loss_scale, weights, out);
     }
   }
+  inspect(context, "cross entropy", ConstView{out.loss.data(), DType::f32, tokens, 1, 1});
   for (std::size_t t = 0; t < out.loss.size(); ++t) {
     if (batch.labels()[t] == kIgnoreLabel) continue;
     out.sum += static_cast<double>(out.loss[t]);

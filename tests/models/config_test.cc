@@ -130,6 +130,17 @@ TEST(Config, WrongTypesAndValuesNameFileAndKey) {
   gpt2("n_inner", "[]", {"expected an integer"});
 }
 
+// Sizes whose product overflows 64 bits.
+TEST(Config, HugeModelsAreRefused) {
+  for (const char* const keys : {R"("vocab_size": 2147483648, "hidden_size": 2147483648)",
+                                 R"("num_hidden_layers": 2147483648, "hidden_size": 4096)",
+                                 R"("num_attention_heads": 2147483648, "head_dim": 2147483648)",
+                                 R"("intermediate_size": 2147483648, "hidden_size": 2147483648)"}) {
+    expect_problem(std::string(R"({"model_type": "llama", )") + keys + "}",
+                   {"a model of about", "parameters"});
+  }
+}
+
 TEST(Config, FilesThatAreNotThere) {
   const TempFolder folder;
   const auto message = [](const std::string& path) {

@@ -106,6 +106,25 @@ TEST(Attention, CachedContinuationEqualsTheWhole) {
   }
 }
 
+TEST(Attention, RefusesABatchThatDoesNotContinueTheCache) {
+  OpContext env(DType::f32, 1, false);
+  KvCache cache(env.context, 1, 4, 8);
+  const auto run = [&](std::int32_t position) {
+    const std::int32_t length[] = {1}, first[] = {position};
+    const std::int64_t sample[] = {0};
+    const Batch batch({1}, {0}, {1}, Segments(length, sample, 1, first));
+    attention(env.context, {env.tensor(Doubles(1, 12))}, batch, {1, 1, 4, 1}, &cache);
+    cache.advance(1);
+  };
+  EXPECT_THROW(run(1), Error);
+  run(0);
+  EXPECT_THROW(run(0), Error);
+  run(1);
+  const Batch two({1, 1}, {0, 0}, {1, 1},
+                  Segments(std::vector<std::int32_t>{1, 1}, std::vector<std::int64_t>{0, 1}, 2));
+  EXPECT_THROW(attention(env.context, {env.tensor(Doubles(2, 12))}, two, {1, 1, 4, 1}, &cache), Error);
+}
+
 TEST(Attention, RefusesWrongShapes) {
   OpContext env;
   const Batch batch({1}, {0}, {1}, Segments(std::vector<std::int32_t>{1}, std::vector<std::int64_t>{0}, 1));

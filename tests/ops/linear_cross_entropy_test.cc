@@ -142,6 +142,21 @@ TEST(LinearCrossEntropy, RefusesLabelsOutsideTheVocabulary) {
   }
 }
 
+TEST(LinearCrossEntropy, NamesTheTokenOfANonFiniteLoss) {
+  OpContext env;
+  NonFinite bad;
+  env.context.search = &bad;
+  Doubles weight(2, 1), x(3, 1);
+  weight.values = {1e30, -1e30};
+  x.values = {1, 1, 1e30};
+  FakeWeight w(env.memory, weight);
+  const Segments segments(std::vector<std::int32_t>{3}, std::vector<std::int64_t>{0}, 3);
+  linear_cross_entropy(env.context, {env.tensor(x)}, w, Batch({0, 0, 0}, {0, 0, 0}, {1, 1, 1}, segments), 1);
+  EXPECT_TRUE(bad.found);
+  EXPECT_EQ(bad.where, "cross entropy");
+  EXPECT_EQ(bad.row, 2);
+}
+
 // Huge logits neither overflow nor lose the label's entry.
 TEST(LinearCrossEntropy, LargeLogits) {
   OpContext env;
