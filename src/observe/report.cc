@@ -194,11 +194,11 @@ std::string tiles_html(const ReportData& data) {
 
 std::string mfu_formula(const Json& run) {
   const Json& training = member(run, "training");
-  const double mfu = number(training, "mfu"), rate = number(training, "tokens_per_second");
-  const double flops = number(member(run, "model"), "flops_per_token"), peak = number(run, "peak_flops");
-  if (!known(mfu) || !known(rate) || !known(flops) || !known(peak)) return "";
-  return format("{:.1f} % = {:.0f} tokens/s × {} FLOPs per token / {:.0f} GFLOP/s measured peak", 100 * mfu,
-                rate, short_count(flops), peak / 1e9);
+  const double mfu = number(training, "mfu"), seconds = number(training, "seconds");
+  const double flops = number(training, "flops"), peak = number(run, "peak_flops");
+  if (!known(mfu) || !known(seconds) || !known(flops) || !known(peak)) return "";
+  return format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / {:.0f} GFLOP/s measured peak", 100 * mfu,
+                flops / 1e12, seconds, peak / 1e9);
 }
 
 std::string run_table(const ReportData& data) {

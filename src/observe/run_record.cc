@@ -93,8 +93,8 @@ std::string utc_now() {
 }
 
 double mean_mfu(const RunInfo& info, const RunEnd& end) {
-  if (!(info.peak_flops > 0) || !(end.seconds > 0) || end.tokens <= 0) return kUnknown;
-  return static_cast<double>(end.tokens) * info.flops_per_token / (end.seconds * info.peak_flops);
+  if (!(info.peak_flops > 0) || !(end.seconds > 0) || !(end.flops > 0)) return kUnknown;
+  return end.flops / (end.seconds * info.peak_flops);
 }
 
 Json to_json(const MemoryUse& memory) {
@@ -175,6 +175,7 @@ Json RunRecord::to_json(const Facts& facts, const MemoryUse& memory, const RunEn
                       {"samples", end->samples},
                       {"tokens_per_second", per_second(static_cast<double>(end->tokens), end->seconds)},
                       {"samples_per_second", per_second(static_cast<double>(end->samples), end->seconds)},
+                      {"flops", end->flops},
                       {"mfu", mean_mfu(info_, *end)},
                       {"lost_metrics_lines", end->lost_metrics}});
     record["results"] = object_or_empty(end->results);
@@ -242,8 +243,8 @@ std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, 
                                  rate(end.tokens), rate(end.samples))}};
   if (const double mfu = mean_mfu(info, end); !std::isnan(mfu)) {
     rows.emplace_back("MFU",
-                      format("{:.1f} % = tokens/s x FLOPs per token ({}) / measured peak ({:.0f} GFLOP/s)",
-                             100 * mfu, short_count(info.flops_per_token), info.peak_flops / 1e9));
+                      format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / measured peak ({:.0f} GFLOP/s)",
+                             100 * mfu, end.flops / 1e12, end.seconds, info.peak_flops / 1e9));
   }
   for (auto& row : rows_of(end.results)) rows.push_back(std::move(row));
   rows.emplace_back("peak resident memory", format_bytes(process_use().peak_resident));

@@ -157,6 +157,22 @@ ProcessUse process_use(const std::string& root) {
   return use;
 }
 
+double seconds_since_start(const std::string& root) {
+  // Field 22 of stat, counted behind the command's name, which may hold anything up to the last parenthesis.
+  const std::string stat = read_or_empty(root + "/proc/self/stat");
+  const auto name_end = stat.rfind(')');
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  if (name_end == std::string::npos) return kNone;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  double uptime = 0;
+  std::istringstream(read_or_empty(root + "/proc/uptime")) >> uptime;
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  if (ticks <= 0 || uptime <= 0) return kNone;
+  return uptime - ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
 CoreMeter::CoreMeter() : time_(std::chrono::steady_clock::now()), cpu_seconds_(process_use().cpu_seconds) {}
 
 double CoreMeter::cores() {

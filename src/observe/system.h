@@ -36,6 +36,9 @@ struct ProcessUse {
 };
 ProcessUse process_use(const std::string& root = "");
 
+// Seconds since this process was started, to a hundredth; NaN when the system does not say.
+double seconds_since_start(const std::string& root = "");
+
 // Cores kept busy by this process between two calls.
 class CoreMeter {
  public:

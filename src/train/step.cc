@@ -33,7 +33,8 @@ std::string describe(const NonFinite& bad, const Batch& batch) {
   const auto row = static_cast<std::size_t>(bad.row);
   const Segment& segment = segments.list()[static_cast<std::size_t>(segments.segment_of()[row])];
   if (segment.padding) return bad.where;
-  return format("{}, sample {}, position {}, channel {}", bad.where, segment.sample, segments.positions()[row], bad.col);
+  return format("{}, sample {}, position {}, channel {}", bad.where, segment.sample,
+                segments.positions()[row], bad.col);
 }
 
 }  // namespace
@@ -45,6 +46,9 @@ StepResult compute_gradients(Context& context, Decoder& decoder, const Step& ste
   const float scale = loss_scale_of(step);
   for (const Batch& batch : step.micro_batches) {
     result.loss_sum += run_micro_batch(context, decoder, batch, scale).sum;
+    for (const Segment& segment : batch.segments().list()) {
+      result.num_tokens += segment.padding ? 0 : segment.length;
+    }
     result.flops += decoder.training_flops(batch.segments());
   }
   for (const auto& storage : decoder.parameters().storages()) {
@@ -58,7 +62,8 @@ StepResult compute_gradients(Context& context, Decoder& decoder, const Step& ste
 
 std::string find_bad_tensor(Context& context, Decoder& decoder, const Step& step) {
   for (const Parameter& parameter : decoder.parameters().all()) {
-    if (find_non_finite(context.kernel, parameter.values())) return format("the weights of {}", parameter.name);
+    if (find_non_finite(context.kernel, parameter.values()))
+      return format("the weights of {}", parameter.name);
   }
   decoder.parameters().reset_gradients();
   for (const Batch& batch : step.micro_batches) {

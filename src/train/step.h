@@ -13,6 +13,7 @@ namespace lode {
 struct StepResult {
   double loss_sum = 0;  // over the target tokens, nats
   std::int64_t num_targets = 0;
+  std::int64_t num_tokens = 0;  // without padding
   double grad_norm = 0;  // before clipping
   double flops = 0;
   bool finite = true;

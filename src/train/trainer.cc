@@ -62,6 +62,10 @@ void Trainer::train_steps() {
   while (!finished()) {
     const double waited = steps.counts().time_stalled;
     const Step step = steps.next();
+    if (window_.steps == 0 && train_seconds_ == 0) {
+      engine_.facts().count("milliseconds from command to first step",
+                            static_cast<std::int64_t>(seconds_since_start() * 1e3));
+    }
     window_.wait += steps.counts().time_stalled - waited;
     train_one(step);
     // Takes a second or two: a run that is shorter goes without.
@@ -110,8 +114,6 @@ void Trainer::train_one(const Step& step) {
     state_.grad_norm = result.grad_norm;
     state_.learning_rate = learning_rate;
     state_.tokens += result.num_targets;
-    process_tokens_ += result.num_targets;
-    window_.tokens += result.num_targets;
   }
   ++state_.step;
   state_.epoch = step.epoch;
@@ -123,6 +125,9 @@ void Trainer::train_one(const Step& step) {
   train_seconds_ += seconds;
   window_.seconds += seconds;
   window_.flops += result.flops;
+  process_flops_ += result.flops;
+  window_.tokens += result.num_tokens;
+  process_tokens_ += result.num_tokens;
   window_.samples += samples;
   ++window_.steps;
   if (!result.finite) handle_bad_step(step, result);

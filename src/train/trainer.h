@@ -92,6 +92,7 @@ class Trainer {
   CoreMeter cores_;
   std::chrono::steady_clock::time_point started_;
   double train_seconds_ = 0;
+  double process_flops_ = 0;
   std::int64_t process_tokens_ = 0, process_samples_ = 0;
   struct Window {  // of this process since its last logging step
     double seconds = 0, flops = 0, wait = 0;

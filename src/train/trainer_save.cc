@@ -190,7 +190,7 @@ TrainOutcome Trainer::finish() {
 }
 
 void Trainer::write_end(int exit_status, const std::string& reason) {
-  if (!record_) return;
+  if (!progress_) return;  // it had not begun
   progress_->clear();
   RunEnd end;
   end.exit_status = exit_status;
@@ -198,6 +198,7 @@ void Trainer::write_end(int exit_status, const std::string& reason) {
   end.seconds = train_seconds_;
   end.step = state_.step;
   end.tokens = process_tokens_;
+  end.flops = process_flops_;
   end.samples = process_samples_;
   end.lost_metrics = metrics_->lost();
   end.results = results_;

@@ -48,6 +48,7 @@ void set_facts(Facts& facts) {
 
 RunEnd small_end() {
   RunEnd end;
+  end.flops = 3e12;
   end.reason = "done";
   end.seconds = 10;
   end.step = 100;

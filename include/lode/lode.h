@@ -1,0 +1,6 @@
+// Everything public.
+#pragma once
+
+#include "lode/error.h"
+#include "lode/export.h"
+#include "lode/run.h"
