@@ -34,8 +34,9 @@ void gemm(const BenchArguments& arguments) {
 
 void train(const BenchArguments& arguments) {
   Engine engine({.threads = arguments.threads, .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
-  const ModelConfig config = real_files().exists(arguments.model) ? read_model_config(real_files(), arguments.model)
-                                                                  : bench_model(arguments.model);
+  const ModelConfig config = real_files().exists(arguments.model)
+                                 ? read_model_config(real_files(), arguments.model)
+                                 : bench_model(arguments.model);
   const TrainBench result = bench_train(engine, config, arguments.train);
   std::fputs(arguments.json ? (result.to_json().dump(2) + "\n").c_str() : result.text().c_str(), stdout);
 }
@@ -48,7 +49,8 @@ void add_bench_verb(CLI::App& app) {
   const auto arguments = std::make_shared<BenchArguments>();
   const auto add = [&](const char* name, const char* doc) {
     CLI::App* command = verb->add_subcommand(name, doc);
-    command->add_option("--threads", arguments->threads, "threads; 0: every core")->check(CLI::Range(0, 4096));
+    command->add_option("--threads", arguments->threads, "threads; 0: every core")
+        ->check(CLI::Range(0, 4096));
     command->add_flag("--json", arguments->json, "print JSON");
     return command;
   };
@@ -57,8 +59,9 @@ void add_bench_verb(CLI::App& app) {
   gemm_command->callback([arguments] { gemm(*arguments); });
 
   CLI::App* train_command = add("train", "Whole training steps: tokens/s, MFU, the profile by op");
-  train_command->add_option("--model", arguments->model,
-                            "a built-in shape (demo, gpt2-124m, llama-124m, smollm2-135m), a folder or a config.json")
+  train_command
+      ->add_option("--model", arguments->model,
+                   "a built-in shape (demo, gpt2-124m, llama-124m, smollm2-135m), a folder or a config.json")
       ->capture_default_str();
   train_command->add_option("--tokens", arguments->train.tokens, "tokens of a step")->capture_default_str();
   train_command->add_option("--sample-length", arguments->train.sample_length, "tokens of each sample")

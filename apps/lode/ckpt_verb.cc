@@ -34,7 +34,8 @@ void fsck(const std::string& path, bool json) {
   }
   if (json) std::printf("%s\n", list.dump(2).c_str());
   if (damaged > 0) {
-    throw Error(ErrorKind::data, format("{} of {} checkpoints below {} are damaged", damaged, reports.size(), path));
+    throw Error(ErrorKind::data,
+                format("{} of {} checkpoints below {} are damaged", damaged, reports.size(), path));
   }
 }
 

@@ -1,7 +1,10 @@
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
+#include "core/fail.h"
 #include "core/file.h"
 #include "infer/generate.h"
 #include "train/model_setup.h"
@@ -19,17 +22,22 @@ struct GenerateArguments {
 
 void run(const GenerateArguments& arguments) {
   check_sampling(arguments.options.sampling);
+  if (std::ranges::find(arguments.options.stop, "") != arguments.options.stop.end()) {
+    fail(ErrorKind::usage, "--stop: expected the text that ends the generation, found no text");
+  }
   Engine engine({.threads = arguments.threads, .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
   Model model = load_model(real_files(), engine, arguments.model);
   std::function<void(std::string_view)> show;
   if (!arguments.json) {
-    std::fputs(arguments.prompt.c_str(), stdout);
-    show = [](std::string_view text) {
+    // The prompt is shown with the first text: a prompt that is refused prints nothing.
+    show = [prompt = arguments.prompt](std::string_view text) mutable {
+      std::fputs(std::exchange(prompt, {}).c_str(), stdout);
       std::fwrite(text.data(), 1, text.size(), stdout);
       std::fflush(stdout);
     };
   }
-  const Generated out = generate(engine.context(), *model.decoder, model.tokenizer, arguments.prompt, arguments.options, show);
+  const Generated out =
+      generate(engine.context(), *model.decoder, model.tokenizer, arguments.prompt, arguments.options, show);
   const auto tokens = static_cast<std::int64_t>(out.tokens.size());
   const double rate = out.time_tokens > 0 ? static_cast<double>(tokens) / out.time_tokens : 0;
   if (arguments.json) {
@@ -56,14 +64,21 @@ void add_generate_verb(CLI::App& app) {
   auto& sampling = arguments->options.sampling;
   verb->add_option("model", arguments->model, "a model folder or a checkpoint")->required();
   verb->add_option("--prompt,-p", arguments->prompt, "text to continue");
-  verb->add_option("--max-new-tokens,-n", arguments->options.max_new_tokens, "most tokens to make")->capture_default_str();
-  verb->add_option("--temperature", sampling.temperature, "0: always the most likely token")->capture_default_str();
-  verb->add_option("--top-k", sampling.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
-  verb->add_option("--top-p", sampling.top_p, "only the smallest set with this probability")->capture_default_str();
-  verb->add_option("--repetition-penalty", sampling.repetition_penalty, "above 1: tokens seen become less likely")
+  verb->add_option("--max-new-tokens,-n", arguments->options.max_new_tokens, "most tokens to make")
       ->capture_default_str();
-  verb->add_option("--seed", sampling.seed, "of the sampling")->capture_default_str();
-  verb->add_option("--stop", arguments->options.stop, "text that ends the generation; may be given several times");
+  verb->add_option("--temperature", sampling.temperature, "0: always the most likely token")
+      ->capture_default_str();
+  verb->add_option("--top-k", sampling.top_k, "only the k most likely tokens; 0: all")->capture_default_str();
+  verb->add_option("--top-p", sampling.top_p, "only the smallest set with this probability")
+      ->capture_default_str();
+  verb->add_option("--repetition-penalty", sampling.repetition_penalty,
+                   "above 1: tokens seen become less likely")
+      ->capture_default_str();
+  verb->add_option("--seed", sampling.seed, "of the sampling")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  verb->add_option("--stop", arguments->options.stop,
+                   "text that ends the generation; may be given several times");
   verb->add_option("--threads", arguments->threads, "threads; 0: every core")->check(CLI::Range(0, 4096));
   verb->add_flag("--f32", arguments->f32, "compute in f32");
   verb->add_flag("--json", arguments->json, "print JSON");

@@ -117,10 +117,23 @@ void encode(const TokenizerArguments& a, bool text_given) {
   std::printf("%s\n", out.c_str());
 }
 
+std::vector<std::int32_t> ids_of_stdin() {
+  std::vector<std::int32_t> ids(std::istream_iterator<std::int32_t>(std::cin), {});
+  if (std::cin.eof()) return ids;
+  std::cin.clear();
+  std::string word;
+  std::cin >> word;
+  fail(ErrorKind::usage, "standard input: expected ids, found '{}'", word);
+}
+
 void decode(const TokenizerArguments& a) {
   const Tokenizer tokenizer = Tokenizer::load(real_files(), a.path);
-  std::vector<std::int32_t> ids = a.ids;
-  if (ids.empty()) ids.assign(std::istream_iterator<std::int32_t>(std::cin), {});
+  const std::vector<std::int32_t> ids = a.ids.empty() ? ids_of_stdin() : a.ids;
+  for (const std::int32_t id : ids) {
+    if (id < 0 || id >= tokenizer.vocab_size()) {
+      fail(ErrorKind::usage, "id {}: {} has ids from 0 to {}", id, a.path, tokenizer.vocab_size() - 1);
+    }
+  }
   const std::string text = tokenizer.decode(ids, a.skip_special);
   std::printf("%s\n", a.json ? Json::object({{"text", text}}).dump().c_str() : text.c_str());
 }

@@ -20,9 +20,9 @@ struct Unit {
 
 std::vector<Unit> make_units(const std::vector<FileContent>& contents, std::int64_t shard_bytes) {
   std::vector<Unit> units;
-  std::int64_t bytes = shard_bytes;
+  std::int64_t bytes = 0;
   for (std::size_t i = 0; i < contents.size(); ++i) {
-    if (bytes + contents[i].stamp.size > shard_bytes) {
+    if (units.empty() || bytes + contents[i].stamp.size > shard_bytes) {
       units.push_back({i, i});
       bytes = 0;
     }

@@ -17,7 +17,8 @@ DType choose_precision(Facts& facts, std::optional<bool> asked) {
     facts.set({"bf16 products", "bf16 dot products", path.chosen, path.why, !path.native_bf16});
     return DType::bf16;
   }
-  facts.set({"precision", std::string(wish), "f32", asked ? "asked" : format("bf16 products would be {}: {}", path.chosen, path.why)});
+  facts.set({"precision", std::string(wish), "f32",
+             asked ? "asked" : format("bf16 products would be {}: {}", path.chosen, path.why)});
   return DType::f32;
 }
 
@@ -26,7 +27,8 @@ std::string large_pages(FileSystem& files) {
   if (!files.exists(kFile)) return "never";
   const std::string text = files.read(kFile);
   const auto begin = text.find('['), end = text.find(']');
-  return begin == std::string::npos || end == std::string::npos ? "never" : text.substr(begin + 1, end - begin - 1);
+  return begin == std::string::npos || end == std::string::npos ? "never"
+                                                                : text.substr(begin + 1, end - begin - 1);
 }
 
 }  // namespace
@@ -41,13 +43,17 @@ Engine::Engine(const EngineOptions& options)
               format("{} cores may be used", available)});
   const CpuPath path = cpu_path();
   facts_.set({"instruction set", "AVX3", path.target,
-              path.forced ? "forced" : path.missing.empty() ? "the processor has it" : path.missing, path.target != "AVX3"});
+              path.forced            ? "forced"
+              : path.missing.empty() ? "the processor has it"
+                                     : path.missing,
+              path.target != "AVX3"});
   context_.dtype = choose_precision(facts_, options.bf16);
   const std::string pages = large_pages(real_files());
   const bool on = pages != "never";
   facts_.set({"large pages", "2 MiB", on ? "2 MiB" : "4 KiB",
               on ? format("transparent_hugepage is {}", pages)
-                 : "transparent_hugepage is off in this system: first use of memory is slow", !on});
+                 : "transparent_hugepage is off in this system: first use of memory is slow",
+              !on});
 }
 
 }  // namespace lode

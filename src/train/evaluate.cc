@@ -31,7 +31,8 @@ EvalResult evaluate(Context& context, Decoder& decoder, const std::shared_ptr<co
   result.loss = result.tokens == 0 ? kNone : sum / tokens;
   result.perplexity = std::exp(result.loss);
   result.token_accuracy = result.tokens == 0 ? kNone : static_cast<double>(correct) / tokens;
-  result.bits_per_byte = result.bytes == 0 ? kNone : sum / std::numbers::ln2 / static_cast<double>(result.bytes);
+  result.bits_per_byte =
+      result.bytes == 0 ? kNone : sum / std::numbers::ln2 / static_cast<double>(result.bytes);
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }

@@ -17,18 +17,21 @@ void set_token(Json& json, std::string_view key, std::optional<std::int32_t> id)
 
 }  // namespace
 
-ModelParts read_model_parts(FileSystem& files, const std::string& model_path, const std::string& tokenizer_path) {
+ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
+                            const std::string& tokenizer_path) {
   ModelConfig config = read_model_config(files, model_path);
   const std::string tokenizer_source = tokenizer_path.empty() ? folder_of(files, model_path) : tokenizer_path;
   if (tokenizer_path.empty() && !files.exists(join_path(tokenizer_source, "tokenizer.json"))) {
     fail(ErrorKind::data,
-         "{}: there is no tokenizer.json in the model's folder; name one with tokenizer_name_or_path, or train one with "
+         "{}: there is no tokenizer.json in the model's folder; name one with tokenizer_name_or_path, or "
+         "train one with "
          "`lode tokenizer train`",
          tokenizer_source);
   }
   Tokenizer tokenizer = Tokenizer::load(files, tokenizer_source);
   if (tokenizer.vocab_size() > config.spec.vocab_size) {
-    fail(ErrorKind::data, "{}: vocab_size is {}, but the tokenizer in {} has ids up to {}: they do not belong together",
+    fail(ErrorKind::data,
+         "{}: vocab_size is {}, but the tokenizer in {} has ids up to {}: they do not belong together",
          config.file, config.spec.vocab_size, tokenizer_source, tokenizer.vocab_size() - 1);
   }
   return {std::move(config), std::move(tokenizer)};
@@ -44,8 +47,10 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path) {
 
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training) {
   if (training && spec.attention_dropout > 0) {
-    facts.set({"attention dropout", format("{}", spec.attention_dropout), "0",
-               "the attention kernel never holds the probabilities that it would drop; set it to 0 in config.json", true});
+    facts.set(
+        {"attention dropout", format("{}", spec.attention_dropout), "0",
+         "the attention kernel never holds the probabilities that it would drop; set it to 0 in config.json",
+         true});
   }
   facts.set({"attention", "flash", "flash", "tiles over segments, no T x T matrix"});
   facts.set({"loss", "fused", "fused", "head and cross entropy in chunks of tokens, logits never exist"});

@@ -42,9 +42,11 @@ void add_override(const std::string& text, RecipeReading& reading, std::vector<R
   }
   const std::string name = text.substr(0, equals);
   try {
-    // Read as the value of a map, where YAML's rules for plain text are the ones people know.
-    YamlNode map =
-        parse_yaml("? value\n: " + text.substr(equals + 1) + "\n", format("command line, {}", name));
+    // Read as the value of a map, where YAML's rules for plain text are the ones people know; a glob is no
+    // alias.
+    const std::string value = text.substr(equals + 1);
+    const std::string yaml = value.starts_with('*') ? yaml_quote(value) : value;
+    YamlNode map = parse_yaml("? value\n: " + yaml + "\n", format("command line, {}", name));
     map.keys = {name};
     std::vector<RecipeEntry> read;
     flatten(map, "", "command line", reading, read);

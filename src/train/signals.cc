@@ -30,14 +30,20 @@ StopSignals::~StopSignals() {
   for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &former[i], nullptr);
 }
 
-bool StopSignals::requested() { return received != 0; }
+bool StopSignals::requested() {
+  return received != 0;
+}
 
 const char* StopSignals::name() {
   switch (received) {
-    case SIGTERM: return "SIGTERM";
-    case SIGINT: return "SIGINT";
-    case SIGHUP: return "SIGHUP";
-    default: return "";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGINT:
+      return "SIGINT";
+    case SIGHUP:
+      return "SIGHUP";
+    default:
+      return "";
   }
 }
 

@@ -212,6 +212,7 @@ RunInfo Trainer::run_info() const {
 }
 
 void Trainer::open_records() {
+  if (recipe_.strict) engine_.facts().refuse_substitutions();
   folder_->begin(files_);
   cut_back_metrics(files_, folder_->metrics_path(), state_.step);
   metrics_ = std::make_unique<MetricsLog>(files_, folder_->metrics_path(), log_);
@@ -224,7 +225,6 @@ void Trainer::open_records() {
   const SystemInfo system = read_system();
   info_ = run_info();
   record_ = std::make_unique<RunRecord>(files_, folder_->in("run.json"), info_, system);
-  if (recipe_.strict) engine_.facts().refuse_substitutions();
   record_->write_start(engine_.facts(), engine_.memory().use());
   log_.info("{}", banner(info_, system, engine_.facts()));
   if (resumed_) log_.info("resuming from {} at step {} of {}", resumed_->path, state_.step, total_steps_);

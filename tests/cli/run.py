@@ -5,11 +5,15 @@ usage: run.py --lode BINARY [--only TEXT] [FILE.test ...]      (without files: e
 
 A file is read line by line; empty lines and lines starting with # are skipped.
 
-  test NAME                  a new case, in a fresh folder of its own (a file without this line is one case)
+  test NAME                  a new case, in a fresh folder of its own (a file without this line is one case;
+                             steps before the first one begin every case of the file)
   folder PATH                makes a folder
   file PATH [times N]        writes the following lines, each after "| ", N times over
+  bytes PATH TEXT            writes TEXT with its Python escapes (\\n, \\x00) as bytes, without a line end
+  flip PATH OFFSET           inverts a byte of a file; a negative offset counts from the end
   copy FIXTURE PATH          copies a file or folder of tests/ into the case's folder
   set NAME=VALUE             environment of the following commands
+  stdin TEXT                 standard input of the next command, with escapes
   limit SECONDS              time that a following command may take (60)
   $ lode VERB ...            runs the binary; words are split as a shell does, but there is no shell
   exit N                     its exit code (without this line: 0)
@@ -49,6 +53,7 @@ class Case:
         self.binary = binary
         self.folder = folder
         self.limit = 60.0
+        self.stdin = b""
         self.ran = None  # (exit code, {"stdout": text, "stderr": text})
         self.exit_checked = True
         keep = {k: v for k, v in os.environ.items() if not k.startswith(("LODE_", "HF_"))}
@@ -65,16 +70,17 @@ class Case:
         if not argv or argv[0] != "lode":
             raise Failure("only lode can be run")
         argv[0] = self.binary
-        process = subprocess.Popen(argv, cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL,
+        process = subprocess.Popen(argv, cwd=self.folder, env=self.env, stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         try:
-            out, err = process.communicate(timeout=self.limit)
+            out, err = process.communicate(self.stdin, timeout=self.limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
             raise Failure(f"took longer than {self.limit:g} s") from None
         streams = {"stdout": out.decode(errors="replace"), "stderr": err.decode(errors="replace")}
         self.ran = (process.returncode, streams)
+        self.stdin = b""
         self.exit_checked = False
 
     def check_exit(self, expected):
@@ -103,6 +109,9 @@ class Case:
 
 STEPS = [
     (r"folder (\S+)", lambda c, p: c.path(p).mkdir(parents=True)),
+    (r"bytes (\S+) ?(.*)", lambda c, p, text: c.path(p).write_bytes(unescape(text))),
+    (r"flip (\S+) (-?\d+)", lambda c, p, offset: flip(c.path(p), int(offset))),
+    (r"stdin (.*)", lambda c, text: setattr(c, "stdin", unescape(text))),
     (r"copy (\S+) (\S+)", lambda c, fixture, p: copy_fixture(c, fixture, p)),
     (r"set (\w+)=(.*)", lambda c, name, value: c.env.__setitem__(name, value)),
     (r"limit (\d+)", lambda c, seconds: setattr(c, "limit", float(seconds))),
@@ -124,6 +133,16 @@ def require(condition, message):
         raise Failure(message)
 
 
+def unescape(text):
+    return text.encode("latin-1").decode("unicode_escape").encode("latin-1")
+
+
+def flip(path, offset):
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(data)
+
+
 def copy_fixture(case, fixture, target):
     source = (HERE.parent / fixture).resolve()
     require(source.exists(), f"there is no tests/{fixture}")
@@ -132,7 +151,7 @@ def copy_fixture(case, fixture, target):
 
 def read_cases(path):
     """Yields (name, [(line number, text, file contents or None)])."""
-    name, steps, cases = path.stem, [], []
+    name, steps, cases, prelude = path.stem, [], [], None
     lines = path.read_text().splitlines()
     i = 0
     while i < len(lines):
@@ -141,8 +160,10 @@ def read_cases(path):
         if not line or line.startswith("#"):
             continue
         if line.startswith("test "):
-            if steps:
-                cases.append((name, steps))
+            if prelude is None:
+                prelude = steps
+            else:
+                cases.append((name, prelude + steps))
             name, steps = f"{path.stem}: {line[5:]}", []
         elif line.startswith("file "):
             body = []
@@ -152,7 +173,7 @@ def read_cases(path):
             steps.append((number, line, "".join(text + "\n" for text in body)))
         else:
             steps.append((number, line, None))
-    return cases + [(name, steps)]
+    return cases + [(name, (prelude or []) + steps)]
 
 
 def perform(case, line, contents):

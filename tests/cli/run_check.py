@@ -15,6 +15,7 @@ case "$1" in
   fail) echo "went wrong" >&2; exit 3 ;;
   sleep) sleep 30 ;;
   write) echo made > out.txt ;;
+  cat) cat ;;
   env) echo "$LODE_CACHE $MINE" ;;
 esac
 """
@@ -42,6 +43,14 @@ exists out.txt
 content out.txt contains made
 content in.txt matches one\\n\\ntwo\\none
 exists sub/deep
+bytes raw.bin A\\x00B\\n
+flip raw.bin 1
+content raw.bin lacks A\\x00B
+stdin one\\ntwo
+$ lode cat
+stdout matches ^two$
+$ lode cat
+stdout lacks two
 """
 
 BAD = [
@@ -61,6 +70,8 @@ BAD = [
     "exists ../..",
     "copy no/such/fixture x",
     "file a b c",
+    "flip nowhere 0",
+    "stdin x\n$ lode cat\nstdout lacks x",
 ]
 
 
@@ -88,6 +99,10 @@ def main():
         both, output = passes(binary, folder, "test first\n$ lode write\ntest second\nabsent out.txt\n$ lode json")
         if not both or "2 of 2" not in output:
             sys.exit("cases share a folder:\n" + output)
+        begun = "folder made\ntest first\nexists made\n$ lode json\ntest second\nexists made\n$ lode json"
+        both, output = passes(binary, folder, begun)
+        if not both or "2 of 2" not in output:
+            sys.exit("the steps before the first case do not begin every case:\n" + output)
     print(f"1 good and {len(BAD)} bad files behave")
 
 

@@ -325,6 +325,8 @@ TEST_F(Prepare, EmptyDataSets) {
   expect_contains(message, "empty: 2 files");
   expect_contains(message, "2 empty");
   error_of(ErrorKind::data, [&] { prepare_data(real_files(), {}, encoder_.get(), options_); });
+  put("a.txt", "");  // no byte at all, and the first file
+  expect_contains(error_of(ErrorKind::data, [&] { prepare(); }), "empty: 2 files");
   put("b.jsonl", "{\"text\": \"x\"}\n");
   EXPECT_EQ(documents_of(*prepare()), (Texts{"x"}));
 }

@@ -245,6 +245,10 @@ TEST(Recipe, SpecialValues) {
   EXPECT_EQ(read("save_strategy: no\n").save_strategy, Recipe::When::no);
   EXPECT_EQ(read("document_separator: \"\\n\\n\"\n").document_separator, "\n\n");
   EXPECT_EQ(read("document_separator: \\n\\n\n").document_separator, "\n\n");
+  EXPECT_EQ(
+      recipe_from_overrides(std::vector<std::string>{"model_name_or_path=m", "dataset=*.txt", "output_dir=o"})
+          .dataset,
+      std::vector<std::string>{"*.txt"});
   EXPECT_EQ(read("document_separator: '\\n'\n").document_separator, "\\n") << "quoted text is what it says";
   const Recipe sets = read(
       "eval_dataset:\n  wiki: w.txt\n  code: [c.txt, d.txt]\neval_strategy: epoch\n"
