@@ -126,6 +126,11 @@ TEST_F(ParameterTest, InitialValuesDependOnSeedAndNameAlone) {
   EXPECT_EQ(values({"a", "w"}, 1, 1), base);
   EXPECT_EQ(values({"w", "b", "c"}, 1, 2), base);
   EXPECT_NE(values({"w"}, 2, 1), base);
+  ParameterList pair(memory, false);
+  pair.add({normal("w", 129, 257, 1)});
+  pair.add({normal("u", 129, 257, 1)});
+  for (const Parameter& p : pair.all()) initialise(context, p, 1);
+  EXPECT_NE(values_of(pair.all()[1]), base);
   ParameterList parts(memory, false);
   parts.add({normal("v", 2, 257, 1), normal("w", 129, 257, 1)});
   initialise(context, *parts.find("w"), 1);

@@ -71,17 +71,18 @@ TEST(Linear, OnlyWantedGradientsAreMade) {
 
 TEST(Linear, GradientsOfTwoUsesAdd) {
   OpContext env;
-  FakeWeight w(env.memory, Doubles(1, 1));
+  FakeWeight w(env.memory, Doubles(1, 1)), b(env.memory, Doubles(1, 1));
   for (const double value : {2.0, 5.0}) {
     Doubles one(1, 1);
     one.values[0] = value;
-    const Value y = linear(env.context, {env.tensor(one)}, w);
+    const Value y = linear(env.context, {env.tensor(one)}, w, &b);
     Doubles seed(1, 1);
     seed.values[0] = 3;
     env.tape.add_gradient(env.context, y.gradient, env.tensor(seed));
     env.tape.backward(env.context);
   }
   EXPECT_EQ(doubles_of(w.sink().tensor().view()).values[0], 21);
+  EXPECT_EQ(doubles_of(b.sink().tensor().view()).values[0], 6);
   w.gradient()->reset();
   EXPECT_TRUE(w.sink().stale());
 }
