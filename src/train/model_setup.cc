@@ -11,8 +11,14 @@ std::string folder_of(FileSystem& files, const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
+// A key that is absent stands for the family's own id, which belongs to another tokenizer: none is written as
+// null.
 void set_token(Json& json, std::string_view key, std::optional<std::int32_t> id) {
-  if (id) json[key] = static_cast<std::int64_t>(*id);
+  if (id) {
+    json[key] = static_cast<std::int64_t>(*id);
+  } else if (json.find(key) == nullptr) {
+    json[key] = nullptr;
+  }
 }
 
 }  // namespace

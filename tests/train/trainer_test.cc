@@ -186,6 +186,7 @@ TEST(Trainer, AFinalCheckpointIsAModelFolder) {
   EXPECT_EQ(config.at("architectures"), Json(Json::Array{Json("GPT2LMHeadModel")}));
   EXPECT_EQ(config.at("torch_dtype").as_string(), "float32");
   EXPECT_EQ(config.at("eos_token_id").as_int(), 0);
+  EXPECT_TRUE(config.at("bos_token_id").is_null()) << "GPT-2's own would be outside the vocabulary";
   EXPECT_EQ(config.at("n_embd").as_int(), 32);
   EXPECT_EQ(read("generation_config.json").at("eos_token_id").as_int(), 0);
   EXPECT_EQ(read("tokenizer_config.json").at("eos_token").as_string(), "<|endoftext|>");
