@@ -23,17 +23,10 @@ std::int64_t count_bytes(const Batch& batch, std::span<const std::int32_t> bytes
 
 }  // namespace
 
-Batch make_batch(const Rows& rows, std::span<const std::int64_t> row_numbers) {
-  std::vector<std::int32_t> lengths;
-  std::vector<std::int64_t> ids;
+Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int64_t> ids,
+                 const std::function<void(std::size_t, std::int32_t*)>& copy) {
   std::int64_t used = 0;
-  for (const std::int64_t row : row_numbers) {
-    for (const Sample& sample : rows.samples(row)) {
-      lengths.push_back(sample.length);
-      ids.push_back(sample.id);
-      used += sample.length;
-    }
-  }
+  for (const std::int32_t length : lengths) used += length;
   const std::int64_t total = (used + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
   if (total > std::numeric_limits<std::int32_t>::max()) {
     fail(ErrorKind::usage, "a micro-batch of {} tokens is too large; choose fewer rows for it", used);
@@ -42,18 +35,39 @@ Batch make_batch(const Rows& rows, std::span<const std::int64_t> row_numbers) {
   std::vector<std::int32_t> tokens(size, 0), labels(size, kIgnoreLabel);
   std::vector<float> weights(size, 0.0f);
   std::size_t at = 0;
-  for (const std::int64_t row : row_numbers) {
-    for (const Sample& sample : rows.samples(row)) {
-      const auto length = static_cast<std::size_t>(sample.length);
-      rows.data().copy(sample.begin, sample.length, tokens.data() + at);
-      std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(at + 1), length - 1,
-                  labels.begin() + static_cast<std::ptrdiff_t>(at));
-      std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(at), length - 1, 1.0f);
-      at += length;
-    }
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const auto length = static_cast<std::size_t>(lengths[i]);
+    copy(i, tokens.data() + at);
+    std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(at + 1), length - 1,
+                labels.begin() + static_cast<std::ptrdiff_t>(at));
+    std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(at), length - 1, 1.0f);
+    at += length;
   }
   return Batch(std::move(tokens), std::move(labels), std::move(weights),
                Segments(lengths, ids, static_cast<std::int32_t>(total)));
+}
+
+Batch make_batch(const Rows& rows, std::span<const std::int64_t> row_numbers) {
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int64_t> ids, begins;
+  for (const std::int64_t row : row_numbers) {
+    for (const Sample& sample : rows.samples(row)) {
+      lengths.push_back(sample.length);
+      ids.push_back(sample.id);
+      begins.push_back(sample.begin);
+    }
+  }
+  return make_batch(lengths, ids,
+                    [&](std::size_t i, std::int32_t* out) { rows.data().copy(begins[i], lengths[i], out); });
+}
+
+void add_micro_batch(Step& step, Batch batch, std::span<const std::int32_t> bytes_per_token) {
+  step.num_targets += batch.num_targets();
+  step.num_target_bytes += count_bytes(batch, bytes_per_token);
+  for (const Segment& segment : batch.segments().list()) {
+    if (!segment.padding) step.sample_ids.push_back(segment.sample);
+  }
+  step.micro_batches.push_back(std::move(batch));
 }
 
 StepLoader::StepLoader(std::shared_ptr<const Rows> rows, LoaderOptions options)
@@ -94,14 +108,8 @@ Step StepLoader::make_step(std::int64_t step) const {
   std::span<const std::int64_t> rest(numbers);
   while (!rest.empty()) {
     const auto count = std::min(rest.size(), static_cast<std::size_t>(options_.rows_per_micro_batch));
-    Batch batch = make_batch(*rows_, rest.first(count));
+    add_micro_batch(result, make_batch(*rows_, rest.first(count)), rows_->bytes_per_token());
     rest = rest.subspan(count);
-    result.num_targets += batch.num_targets();
-    result.num_target_bytes += count_bytes(batch, rows_->bytes_per_token());
-    for (const Segment& segment : batch.segments().list()) {
-      if (!segment.padding) result.sample_ids.push_back(segment.sample);
-    }
-    result.micro_batches.push_back(std::move(batch));
   }
   return result;
 }

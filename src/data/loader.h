@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "core/json.h"
 #include "data/rows.h"
 #include "ops/batch.h"
 
@@ -24,6 +26,7 @@ struct Step {
   std::int64_t num_target_bytes = 0;     // text bytes of the targets, 0 when rows do not know them
   std::vector<std::int64_t> sample_ids;  // in stream order
   double epoch = 0;                      // epochs done once this step is done
+  Json position;  // of a stream: where it goes on after this step; null for prepared data
 };
 
 // The rows of step s are a function of (seed, epoch, s) and the rows per step alone; the split into
@@ -49,7 +52,13 @@ class StepLoader {
   mutable std::shared_ptr<const std::vector<std::uint32_t>> order_;
 };
 
-// One stream of the given rows, padded to a multiple of kTokenMultiple.
+// One stream of samples, padded to a multiple of kTokenMultiple; copy(i, out) writes the tokens of sample i.
+Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int64_t> ids,
+                 const std::function<void(std::size_t, std::int32_t*)>& copy);
+// Appends to the step and counts; bytes_per_token as in RowOptions.
+void add_micro_batch(Step& step, Batch batch, std::span<const std::int32_t> bytes_per_token);
+
+// The samples of the given rows.
 Batch make_batch(const Rows& rows, std::span<const std::int64_t> row_numbers);
 
 struct EvalBatch {
