@@ -66,6 +66,23 @@ void log_report(Log& log, const PackingReport& report, const std::string& name) 
   for (const std::string& line : report.lines(name)) log.info("{}", line);
 }
 
+std::shared_ptr<StreamLoader> open_stream(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer,
+                                          Log& log) {
+  StreamOptions options;
+  options.read = read_options(recipe);
+  options.cutoff_len = static_cast<std::int32_t>(recipe.cutoff_len);
+  options.max_documents = recipe.max_samples.value_or(0);
+  options.bytes_per_token = token_byte_counts(tokenizer);
+  options.rows_per_micro_batch = recipe.per_device_train_batch_size;
+  options.micro_batches_per_step = recipe.gradient_accumulation_steps;
+  options.on_bad_record = [&log](const std::string& what) { log.warning("train: skipped {}", what); };
+  auto stream = std::make_shared<StreamLoader>(files, find_sources(files, recipe.data_paths(recipe.dataset)),
+                                               text_encoder(tokenizer), std::move(options));
+  log.info("train: streaming {} files ({}) in their order, without shuffling", stream->sources().size(),
+           format_bytes(static_cast<std::uint64_t>(stream->num_bytes())));
+  return stream;
+}
+
 }  // namespace
 
 std::string cache_folder() {
@@ -111,14 +128,18 @@ std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe
 DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer, int threads,
                            Log& log) {
   DataSets sets;
-  auto data = prepare(files, recipe, recipe.dataset, tokenizer, threads, "train", log);
-  const auto seed = static_cast<std::uint64_t>(recipe.data_seed.value_or(recipe.seed));
-  RowSets rows = make_rows(std::move(data), row_options(recipe, tokenizer), recipe.val_size, seed);
-  log_report(log, rows.train.report(), "train");
-  sets.train = std::make_shared<const Rows>(std::move(rows.train));
-  if (recipe.val_size > 0) {
-    log_report(log, rows.held_out.report(), "eval");
-    sets.eval.push_back({"eval", std::make_shared<const Rows>(std::move(rows.held_out))});
+  if (recipe.streaming) {
+    sets.stream = open_stream(files, recipe, tokenizer, log);
+  } else {
+    auto data = prepare(files, recipe, recipe.dataset, tokenizer, threads, "train", log);
+    const auto seed = static_cast<std::uint64_t>(recipe.data_seed.value_or(recipe.seed));
+    RowSets rows = make_rows(std::move(data), row_options(recipe, tokenizer), recipe.val_size, seed);
+    log_report(log, rows.train.report(), "train");
+    sets.train = std::make_shared<const Rows>(std::move(rows.train));
+    if (recipe.val_size > 0) {
+      log_report(log, rows.held_out.report(), "eval");
+      sets.eval.push_back({"eval", std::make_shared<const Rows>(std::move(rows.held_out))});
+    }
   }
   for (const Recipe::EvalSet& set : recipe.eval_dataset) {
     sets.eval.push_back(

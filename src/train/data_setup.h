@@ -7,6 +7,7 @@
 
 #include "core/log.h"
 #include "data/rows.h"
+#include "data/stream.h"
 #include "text/tokenizer.h"
 #include "train/recipe.h"
 
@@ -18,7 +19,8 @@ struct EvalRows {
 };
 
 struct DataSets {
-  std::shared_ptr<const Rows> train;
+  std::shared_ptr<const Rows> train;     // null when streaming
+  std::shared_ptr<StreamLoader> stream;  // null otherwise
   std::vector<EvalRows> eval;
 };
 

@@ -184,6 +184,13 @@ void add_data_keys(KeyTable& t) {
       "bad_record", &Recipe::bad_record,
       {{Recipe::BadRecord::fail, "fail", {}}, {Recipe::BadRecord::skip, "skip", {}}},
       "A record that cannot be read (broken JSON, not UTF-8) ends the run, or is skipped and counted.");
+  t.boolean(
+      "streaming", &Recipe::streaming,
+      "Read, tokenise and cut dataset into blocks while training, in the order of the files and again "
+      "from the first one at the end: nothing is prepared, cached or shuffled. Needs max_steps and "
+      "packing_strategy: blocks; eval_dataset is prepared as ever. A resumed run is bit-identical; it "
+      "first reads (but does not tokenise) the records of the file it stopped in, and it knows the data "
+      "by paths, sizes and options, not by content.");
   t.integer("max_samples", &Recipe::max_samples, kAtLeast1, "Documents taken of each data set. Empty: all.");
   t.integer("preprocessing_num_workers", &Recipe::preprocessing_num_workers, {.min = 0, .max = 4096},
             "Threads that tokenise. 0: num_threads.")

@@ -12,7 +12,7 @@ void add_keys_without_effect(KeyTable& t) {
   t.no_effect("use_fast_tokenizer", "there is one tokenizer");
   t.no_effect("low_cpu_mem_usage", "weights are mapped, never loaded twice");
 
-  const char* loader = "data is prepared before the first step and read from a mapped file";
+  const char* loader = "one thread makes the steps, from a mapped file or a stream";
   t.no_effect("dataloader_num_workers", loader);
   t.no_effect("dataloader_pin_memory", loader);
   t.no_effect("dataloader_persistent_workers", loader);
@@ -64,7 +64,6 @@ void add_keys_to_come(KeyTable& t) {
   t.not_yet("fp16").alias("fp16.enabled", "some guides");
   for (const char* name : {"pure_bf16",
                            "fp8",
-                           "streaming",
                            "tokenized_path",
                            "ignore_data_skip",
                            "resize_vocab",

@@ -55,6 +55,7 @@ struct Recipe {
       "auto";  // "auto", "file", "record", or the text between two documents of a text file
   std::string text_column = "text";
   BadRecord bad_record = BadRecord::fail;
+  bool streaming = false;                      // dataset is read as it is trained on, never prepared
   std::optional<std::int64_t> max_samples;     // documents per data set
   std::int64_t preprocessing_num_workers = 0;  // 0: num_threads
 

@@ -49,6 +49,28 @@ class Checker {
     }
   }
 
+  void streaming() {
+    if (!recipe_.streaming) return;
+    const std::string at = format("streaming ({})", where("streaming"));
+    if (recipe_.max_steps <= 0 && !reading_.failed.contains("max_steps")) {
+      problem("{} needs max_steps ({}) above 0: the length of an epoch is not known", at, where("max_steps"));
+    }
+    const bool blocks = recipe_.packing && recipe_.packing_strategy == Recipe::Packing::blocks;
+    if (!blocks && !reading_.failed.contains("packing_strategy") && !reading_.failed.contains("packing")) {
+      problem("{} needs packing_strategy: blocks ({})", at,
+              where(recipe_.packing ? "packing_strategy" : "packing"));
+    }
+    if (recipe_.val_size > 0) {
+      problem("{} and val_size ({}) contradict each other: name an eval_dataset", at, where("val_size"));
+    }
+    for (const auto& [key, when] :
+         {std::pair{"eval_strategy", recipe_.eval_strategy}, {"save_strategy", recipe_.save_strategy}}) {
+      if (when == Recipe::When::epoch) {
+        problem("{} and {}: epoch ({}) contradict each other: choose steps", at, key, where(key));
+      }
+    }
+  }
+
   void schedule() {
     using S = Recipe::Scheduler;
     const S type = recipe_.lr_scheduler_type;
@@ -188,6 +210,7 @@ void check_recipe(Recipe& recipe, RecipeReading& reading) {
   checker.required();
   checker.precision();
   checker.data();
+  checker.streaming();
   checker.schedule();
   checker.evaluation();
   add_notices(recipe);

@@ -33,6 +33,7 @@ Json RunState::to_json() const {
                              {"step", best_step},
                              {"evaluations_without_improvement", evaluations_without_improvement},
                              {"last_eval_step", last_eval_step}})},
+      {"stream", stream},
       {"rows_per_step", rows_per_step},
       {"seed", std::to_string(seed)},
       {"data_seed", std::to_string(data_seed)},
@@ -65,6 +66,7 @@ RunState RunState::from_json(const Json& json, const std::string& file) {
     s.best_step = best.at("step").as_int();
     s.evaluations_without_improvement = best.at("evaluations_without_improvement").as_int();
     s.last_eval_step = best.at("last_eval_step").as_int();
+    if (const Json* position = json.find("stream")) s.stream = *position;
     s.rows_per_step = json.at("rows_per_step").as_int();
     s.seed = std::stoull(json.at("seed").as_string());
     s.data_seed = std::stoull(json.at("data_seed").as_string());

@@ -25,6 +25,7 @@ struct RunState {
   std::int64_t best_step = 0;
   std::int64_t evaluations_without_improvement = 0;
   std::int64_t last_eval_step = -1;
+  Json stream;  // where streamed data goes on after the step; null for prepared data
   // What must not change when a run goes on.
   std::int64_t rows_per_step = 0;
   std::uint64_t seed = 0, data_seed = 0;

@@ -58,7 +58,9 @@ TrainOutcome Trainer::run() {
 }
 
 void Trainer::train_steps() {
-  PrefetchingLoader steps(*loader_, state_.step, total_steps_);
+  PrefetchingLoader steps(
+      [this](std::int64_t step) { return data_.stream ? data_.stream->next() : loader_->make_step(step); },
+      state_.step, total_steps_);
   while (!finished()) {
     const double waited = steps.counts().time_stalled;
     const Step step = steps.next();
@@ -117,6 +119,7 @@ void Trainer::train_one(const Step& step) {
   }
   ++state_.step;
   state_.epoch = step.epoch;
+  state_.stream = step.position;
   state_.flops += result.flops;
   const auto samples = static_cast<std::int64_t>(step.sample_ids.size());
   state_.samples += samples;

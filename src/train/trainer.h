@@ -76,10 +76,10 @@ class Trainer {
   std::optional<ModelParts> parts_;
   std::unique_ptr<Decoder> decoder_;
   DataSets data_;
-  std::unique_ptr<StepLoader> loader_;
+  std::unique_ptr<StepLoader> loader_;  // null when streaming
   std::unique_ptr<ParameterUpdater> updater_;
   Schedule schedule_;
-  std::int64_t steps_per_epoch_ = 0, total_steps_ = 0;
+  std::int64_t steps_per_epoch_ = 0, total_steps_ = 0;  // an epoch's are unknown, 0, when streaming
   RunState state_;
   std::optional<FoundCheckpoint> resumed_;
 

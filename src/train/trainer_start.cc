@@ -69,11 +69,14 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   resumed_ = folder_->resume_from();
   read_parts();
   data_ = prepare_data_sets(files_, recipe_, parts_->tokenizer, engine_.threads(), log_);
-  loader_ = std::make_unique<StepLoader>(
-      data_.train, LoaderOptions{.seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed)),
-                                 .rows_per_micro_batch = recipe_.per_device_train_batch_size,
-                                 .micro_batches_per_step = recipe_.gradient_accumulation_steps});
-  steps_per_epoch_ = loader_->num_steps_per_epoch();
+  if (data_.train) {
+    const auto seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
+    loader_ = std::make_unique<StepLoader>(
+        data_.train, LoaderOptions{.seed = seed,
+                                   .rows_per_micro_batch = recipe_.per_device_train_batch_size,
+                                   .micro_batches_per_step = recipe_.gradient_accumulation_steps});
+    steps_per_epoch_ = loader_->num_steps_per_epoch();
+  }
   total_steps_ = recipe_.max_steps > 0
                      ? recipe_.max_steps
                      : static_cast<std::int64_t>(
@@ -116,10 +119,10 @@ void Trainer::read_parts() {
 }
 
 void Trainer::make_state() {
-  state_.rows_per_step = loader_->rows_per_step();
+  state_.rows_per_step = recipe_.per_device_train_batch_size * recipe_.gradient_accumulation_steps;
   state_.seed = static_cast<std::uint64_t>(recipe_.seed);
   state_.data_seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
-  state_.data_fingerprint = data_.train->fingerprint();
+  state_.data_fingerprint = data_.stream ? data_.stream->fingerprint() : data_.train->fingerprint();
   state_.tokenizer_fingerprint = parts_->tokenizer.fingerprint();
   state_.optimizer = recipe_.optim;
   state_.bf16 = engine_.dtype() == DType::bf16;
@@ -142,6 +145,7 @@ void Trainer::make_state() {
   }
   saved.recipe = state_.recipe;
   state_ = std::move(saved);
+  if (data_.stream) data_.stream->seek(state_.stream);
 }
 
 void Trainer::make_updater() {
@@ -194,16 +198,22 @@ RunInfo Trainer::run_info() const {
                              {"tied_head", spec.tied_head},
                              {"from", recipe_.train_from_scratch ? "scratch: " + parts_->config.file
                                                                  : recipe_.model_name_or_path}});
-  info.data = Json::object({{"fingerprint", state_.data_fingerprint},
-                            {"rows", data_.train->size()},
-                            {"steps_per_epoch", steps_per_epoch_}});
+  if (data_.stream) {
+    info.data = Json::object({{"fingerprint", state_.data_fingerprint},
+                              {"streamed files", static_cast<std::int64_t>(data_.stream->sources().size())},
+                              {"bytes", data_.stream->num_bytes()}});
+  } else {
+    info.data = Json::object({{"fingerprint", state_.data_fingerprint},
+                              {"rows", data_.train->size()},
+                              {"steps_per_epoch", steps_per_epoch_}});
+    info.packing = data_.train->report().to_json();
+  }
   info.tokenizer = Json::object({{"vocabulary", static_cast<std::int64_t>(parts_->tokenizer.vocab_size())},
                                  {"fingerprint", state_.tokenizer_fingerprint}});
   info.batch = Json::object({{"rows", state_.rows_per_step},
                              {"micro_batch_rows", recipe_.per_device_train_batch_size},
                              {"micro_batches", recipe_.gradient_accumulation_steps},
                              {"row_tokens", recipe_.cutoff_len}});
-  info.packing = data_.train->report().to_json();
   info.recipe = recipe_.to_json();
   const auto n = static_cast<std::uint64_t>(info.parameters);
   info.memory_plan = {{"weights", 4 * n}, {"gradients", 4 * n}, {"optimizer", 8 * n}};

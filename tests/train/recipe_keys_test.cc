@@ -58,6 +58,7 @@ const std::vector<Sample> kSamples = {
     {"adam_epsilon", "1e-6", ""},
     {"max_grad_norm", "0", ""},
     {"lr_scheduler_type", "cosine", ""},
+    {"streaming", "true", "max_steps: 5\npacking_strategy: blocks\n"},
     {"warmup_ratio", "0.25", ""},
     {"warmup_steps", "4", ""},
     {"lr_scheduler_kwargs.min_lr", "1e-6", "lr_scheduler_type: cosine_with_min_lr\n"},

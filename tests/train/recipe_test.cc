@@ -167,6 +167,15 @@ TEST(Recipe, ContradictionsNameBoth) {
   both("lr_scheduler_type: cosine_with_min_lr\n", "cosine_with_min_lr", "min_lr");
   both("lr_scheduler_type: cosine_with_min_lr\nmin_lr: 1e-6\nlr_scheduler_kwargs: {min_lr_ratio: 0.1}\n",
        "min_lr (", "min_lr_ratio (");
+  const std::string stream = "streaming: true\npacking_strategy: blocks\n";
+  both(stream, "streaming (r.yaml:4)", "max_steps (default)");
+  both("streaming: true\nmax_steps: 5\n", "streaming (r.yaml:4)", "packing_strategy: blocks");
+  both(stream + "max_steps: 5\nval_size: 0.1\n", "streaming (r.yaml:4)", "val_size (r.yaml:7)");
+  both(stream + "max_steps: 5\nsave_strategy: epoch\n", "streaming (r.yaml:4)",
+       "save_strategy: epoch (r.yaml:7)");
+  both(stream + "max_steps: 5\neval_dataset: b.txt\neval_strategy: epoch\n", "streaming (r.yaml:4)",
+       "eval_strategy: epoch (r.yaml:8)");
+  EXPECT_TRUE(read(stream + "max_steps: 5\n").streaming);
   both("val_size: 0.1\neval_strategy: steps\nload_best_model_at_end: true\nsave_strategy: epoch\n",
        "save_strategy", "eval_strategy");
   both("val_size: 0.1\neval_strategy: steps\nload_best_model_at_end: true\nsave_steps: 30\neval_steps: 20\n",

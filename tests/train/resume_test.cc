@@ -63,6 +63,24 @@ INSTANTIATE_TEST_SUITE_P(Train, ResumeAnywhere,
                                          Form{"unpacked", {"packing=false"}}),
                          [](const auto& info) { return info.param.name; });
 
+TEST(Resume, AStreamGoesOnWhereItStopped) {
+  const TinyRun run;
+  const Overrides recipe =
+      with(kBusy, {"streaming=true", "packing_strategy=blocks", "val_size=0", "eval_dataset=@/eval.txt",
+                   "max_samples=40", "dataset=[@/text.txt, @/eval.txt]"});
+  run.train(recipe);
+  const RunTrace unbroken = trace_of(run / "out");
+  EXPECT_GE(parse_json(unbroken.state, "state").at("epoch").as_double(), 1) << "the data was begun again";
+  EXPECT_NE(run.log().find("streaming 2 files"), std::string::npos);
+  for (int step = 1; step < 14; ++step) {
+    run.train(with(recipe, {"resume_from_checkpoint=" + run / format("out/checkpoint-{}", step)}));
+    expect_equal(trace_of(run / "out"), unbroken, format("resumed at step {}", step));
+  }
+  EXPECT_NE(run.error(with(recipe, {"max_steps=20", "streaming=false", "resume_from_checkpoint=true"}))
+                .find("training data's fingerprint"),
+            std::string::npos);
+}
+
 TEST(Resume, SavingChangesNothing) {
   const TinyRun run;
   run.train(with(kBusy, {}));
