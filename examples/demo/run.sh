@@ -17,7 +17,7 @@ awk -v train="$work/train.txt" -v valid="$work/valid.txt" '
 echo "text: $(wc -c < "$work/bible.txt") bytes of the King James Bible, of which $(wc -c < "$work/valid.txt") are held out"
 
 echo "== tokenizer"
-"$lode" tokenizer train "$work/train.txt" --output "$work/tokenizer" --vocab-size 4096
+"$lode" tokenizer train "$work/train.txt" --output "$work/tokenizer" --vocab-size 12288
 
 echo "== training"
 begin=$(date +%s)

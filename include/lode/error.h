@@ -27,7 +27,8 @@ class LODE_API Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Process exit code of a kind: internal 1, usage 2, data 3, memory 4, diverged 5, communication 6, preempted 75.
+// Process exit code of a kind: internal 1, usage 2, data 3, memory 4, diverged 5, communication 6,
+// preempted 75.
 LODE_API int exit_code(ErrorKind kind);
 
 }  // namespace lode

@@ -28,7 +28,8 @@ void Facts::refuse_substitutions() const {
     list += format("\n  {}: asked {}, chosen {} ({})", fact.name, fact.asked, fact.chosen, fact.why);
   }
   if (!list.empty()) {
-    fail(ErrorKind::usage, "strict: what was asked would be substituted:{}\nask for what is available, or drop strict", list);
+    fail(ErrorKind::usage,
+         "strict: what was asked would be substituted:{}\nask for what is available, or drop strict", list);
   }
 }
 

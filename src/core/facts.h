@@ -1,4 +1,5 @@
-// What was asked, what was chosen and why, for every optimisation and substitution; and counters of what happened.
+// What was asked, what was chosen and why, for every optimisation and substitution; and counters of what
+// happened.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ struct Fact {
   bool substituted = false;  // chosen is not what was asked
 };
 
-// Thread-safe. A fact is made where its choice is made; made again under the same name it replaces the former.
+// Thread-safe. A fact is made where its choice is made; made again under the same name it replaces the
+// former.
 class Facts {
  public:
   void set(Fact fact);

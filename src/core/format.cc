@@ -27,7 +27,8 @@ std::string format_bytes(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? format("{} B", bytes) : format(value < 10 ? "{:.2f} {}" : "{:.1f} {}", value, kUnits[unit]);
+  return unit == 0 ? format("{} B", bytes)
+                   : format(value < 10 ? "{:.2f} {}" : "{:.1f} {}", value, kUnits[unit]);
 }
 
 }  // namespace lode

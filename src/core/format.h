@@ -1,4 +1,5 @@
-// Text formatting with std::format's syntax ("{}", "{:.3f}", "{:>8}"), without a formatting library's headers.
+// Text formatting with std::format's syntax ("{}", "{:.3f}", "{:>8}"), without a formatting library's
+// headers.
 #pragma once
 
 #include <concepts>

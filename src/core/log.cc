@@ -16,10 +16,14 @@ namespace {
 
 spdlog::level::level_enum level_of(LogLevel level) {
   switch (level) {
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::debug:
+      return spdlog::level::debug;
+    case LogLevel::info:
+      return spdlog::level::info;
+    case LogLevel::warning:
+      return spdlog::level::warn;
+    case LogLevel::error:
+      return spdlog::level::err;
   }
   return spdlog::level::info;
 }
@@ -36,7 +40,9 @@ Log::Log(bool console, LogLevel level) : impl_(std::make_unique<Impl>()) {
   logger.sinks().push_back(std::move(sink));
 }
 
-Log::~Log() { impl_->logger.flush(); }
+Log::~Log() {
+  impl_->logger.flush();
+}
 
 void Log::add_file(const std::string& path) {
   try {

@@ -1,5 +1,5 @@
-// The log: lines for people, on standard error and, when a run asks for it, in its log file. A failing sink is dropped,
-// never raised: logging must not end a run.
+// The log: lines for people, on standard error and, when a run asks for it, in its log file. A failing sink
+// is dropped, never raised: logging must not end a run.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,6 @@
-// Parallel loops on one pool of threads (OpenMP's, which oneDNN shares; std::thread under the thread sanitizer).
-// The first exception of a body is rethrown on the calling thread after all have finished. Calls inside a body run inline.
+// Parallel loops on one pool of threads (OpenMP's, which oneDNN shares; std::thread under the thread
+// sanitizer). The first exception of a body is rethrown on the calling thread after all have finished. Calls
+// inside a body run inline.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,8 @@ template <class R, class... Args>
 class FunctionRef<R(Args...)> {
  public:
   template <class F>
-    requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-  FunctionRef(F&& f)
-      : object_(const_cast<void*>(static_cast<const void*>(&f))),
-        call_([](void* object, Args... args) -> R {
+  requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>) FunctionRef(F&& f)
+      : object_(const_cast<void*>(static_cast<const void*>(&f))), call_([](void* object, Args... args) -> R {
           return (*static_cast<std::remove_reference_t<F>*>(object))(static_cast<Args>(args)...);
         }) {}
   R operator()(Args... args) const { return call_(object_, static_cast<Args>(args)...); }

@@ -41,7 +41,7 @@ void parallel_for(int threads, std::int64_t n, std::int64_t grain,
     return;
   }
   FirstException failure;
-#pragma omp parallel for num_threads(static_cast<int>(parts)) schedule(static, 1)
+#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(static, 1)
   for (std::int64_t part = 0; part < parts; ++part) {
     failure.run([&] { body(n * part / parts, n * (part + 1) / parts); });
   }

@@ -35,7 +35,8 @@ PhiloxKey make_key(std::uint64_t seed, std::string_view name) {
 
 std::uint32_t Rng::next_u32() {
   if (left_ == 0) {
-    buffer_ = philox({static_cast<std::uint32_t>(block_), static_cast<std::uint32_t>(block_ >> 32), 0, 0}, key_);
+    buffer_ =
+        philox({static_cast<std::uint32_t>(block_), static_cast<std::uint32_t>(block_ >> 32), 0, 0}, key_);
     ++block_;
     left_ = 4;
   }

@@ -1,5 +1,6 @@
-// Counter-based random numbers (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011):
-// a value is a function of key and counter alone, so results do not depend on order, threads or layout.
+// Counter-based random numbers (Philox4x32-10, Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011): a value is a function of key and counter alone, so results do not depend on order, threads or
+// layout.
 #pragma once
 
 #include <array>

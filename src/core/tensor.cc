@@ -31,10 +31,18 @@ V cols_of(V view, std::int64_t begin, std::int64_t count) {
 
 }  // namespace
 
-ConstView ConstView::slice_rows(std::int64_t begin, std::int64_t count) const { return rows_of(*this, begin, count); }
-ConstView ConstView::slice_cols(std::int64_t begin, std::int64_t count) const { return cols_of(*this, begin, count); }
-View View::slice_rows(std::int64_t begin, std::int64_t count) const { return rows_of(*this, begin, count); }
-View View::slice_cols(std::int64_t begin, std::int64_t count) const { return cols_of(*this, begin, count); }
+ConstView ConstView::slice_rows(std::int64_t begin, std::int64_t count) const {
+  return rows_of(*this, begin, count);
+}
+ConstView ConstView::slice_cols(std::int64_t begin, std::int64_t count) const {
+  return cols_of(*this, begin, count);
+}
+View View::slice_rows(std::int64_t begin, std::int64_t count) const {
+  return rows_of(*this, begin, count);
+}
+View View::slice_cols(std::int64_t begin, std::int64_t count) const {
+  return cols_of(*this, begin, count);
+}
 
 Tensor::Tensor(Memory& memory, MemoryTag tag, DType dtype, std::int64_t rows, std::int64_t cols)
     : dtype_(dtype), rows_(rows), cols_(cols), stride_(cols) {

@@ -1,5 +1,5 @@
-// Tensors are row-major matrices with an optional row stride: activations [T, D], weights [out, in], vectors [1, N].
-// A view borrows memory and knows its type at run time; a Tensor shares ownership of a Storage.
+// Tensors are row-major matrices with an optional row stride: activations [T, D], weights [out, in], vectors
+// [1, N]. A view borrows memory and knows its type at run time; a Tensor shares ownership of a Storage.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,13 @@
-// Activations of MLPs, keyed by the dtype of the activations (f32, bf16); arithmetic in f32. All outputs are overwritten.
+// Activations of MLPs, keyed by the dtype of the activations (f32, bf16); arithmetic in f32. All outputs are
+// overwritten.
 #pragma once
 
 #include "kernels/kernel.h"
 
 namespace lode {
 
-// y = silu(gate) * up, silu(g) = g / (1 + exp(-g)); gate_up is [T, 2I], gate first (Shazeer 2020, arXiv 2002.05202).
-// Backward: dgate = dy * up * s * (1 + g * (1 - s)) with s = sigmoid(g); dup = dy * silu(g).
+// y = silu(gate) * up, silu(g) = g / (1 + exp(-g)); gate_up is [T, 2I], gate first (Shazeer 2020, arXiv
+// 2002.05202). Backward: dgate = dy * up * s * (1 + g * (1 - s)) with s = sigmoid(g); dup = dy * silu(g).
 extern KernelSlot<void(ConstView gate_up, View y)> swiglu_forward;
 extern KernelSlot<void(ConstView dy, ConstView gate_up, View dgate_up)> swiglu_backward;
 

@@ -1,5 +1,6 @@
-// What every kernel gets and how kernels are found. A kernel takes (KernelContext&, views...), works on borrowed memory,
-// allocates nothing but workspace, and gives bit-equal results for any number of threads (reductions run over fixed blocks).
+// What every kernel gets and how kernels are found. A kernel takes (KernelContext&, views...), works on
+// borrowed memory, allocates nothing but workspace, and gives bit-equal results for any number of threads
+// (reductions run over fixed blocks).
 #pragma once
 
 #include <array>
@@ -14,15 +15,17 @@
 
 namespace lode {
 
-// Scratch memory, a stack: what a scope takes is free again when the scope ends. Regions come from the accounted pool and
-// are kept, so after the first step nothing is allocated. Not thread-safe: take it before entering a parallel region.
+// Scratch memory, a stack: what a scope takes is free again when the scope ends. Regions come from the
+// accounted pool and are kept, so after the first step nothing is allocated. Not thread-safe: take it before
+// entering a parallel region.
 class Workspace {
  public:
   explicit Workspace(Memory& memory) : memory_(&memory) {}
 
   class Scope {
    public:
-    explicit Scope(Workspace& workspace) : workspace_(workspace), region_(workspace.region_), used_(workspace.used_) {}
+    explicit Scope(Workspace& workspace)
+        : workspace_(workspace), region_(workspace.region_), used_(workspace.used_) {}
     ~Scope() {
       workspace_.region_ = region_;
       workspace_.used_ = used_;
@@ -55,8 +58,8 @@ struct KernelContext {
   Workspace* workspace = nullptr;
 };
 
-// A named kernel with one implementation per dtype of its main operand; an empty place throws "not implemented".
-// Back-end files fill places with a static KernelEntry.
+// A named kernel with one implementation per dtype of its main operand; an empty place throws "not
+// implemented". Back-end files fill places with a static KernelEntry.
 template <class Signature>
 class KernelSlot;
 template <class... Args>
@@ -67,7 +70,8 @@ class KernelSlot<void(Args...)> {
 
   void operator()(DType dtype, KernelContext& context, Args... args) const {
     const Function function = functions_[static_cast<int>(dtype)];
-    if (function == nullptr) fail(ErrorKind::internal, "{} is not implemented for cpu/{}", name_, name_of(dtype));
+    if (function == nullptr)
+      fail(ErrorKind::internal, "{} is not implemented for cpu/{}", name_, name_of(dtype));
     function(context, args...);
   }
   void set(DType dtype, Function function) { functions_[static_cast<int>(dtype)] = function; }

@@ -3,7 +3,8 @@
 //   RMSNorm:   y = h * rstd * weight,               rstd = 1 / sqrt(mean(h^2) + eps)
 //   LayerNorm: y = (h - mean) * rstd * weight + bias, rstd = 1 / sqrt(var(h) + eps), biased variance
 // Sources: Zhang and Sennrich 2019 (arXiv 1910.07467); Ba et al. 2016 (arXiv 1607.06450).
-// Slots are keyed by the dtype of the activations (f32, bf16); weight, bias, statistics and their gradients are f32.
+// Slots are keyed by the dtype of the activations (f32, bf16); weight, bias, statistics and their gradients
+// are f32.
 #pragma once
 
 #include "kernels/kernel.h"
@@ -25,17 +26,18 @@ struct NormForward {
   View mean;         // [1, T] f32, LayerNorm only
 };
 
-// dx = dnorm/dh(dy) + dh (when given). Parameter gradients are ADDED to dweight and dbias when these are given.
+// dx = dnorm/dh(dy) + dh (when given). Parameter gradients are ADDED to dweight and dbias when these are
+// given.
 struct NormBackward {
   NormKind kind;
   ConstView dy;      // [T, D]
   ConstView h;       // [T, D], what was normalised
   ConstView weight;  // [1, D] f32
   ConstView rstd, mean;
-  ConstView dh;      // [T, D] gradient reaching h by other ways, or data == nullptr
-  View dx;           // [T, D]; may be dy or dh
-  View dweight;      // [1, D] f32 or data == nullptr
-  View dbias;        // [1, D] f32 or data == nullptr
+  ConstView dh;  // [T, D] gradient reaching h by other ways, or data == nullptr
+  View dx;       // [T, D]; may be dy or dh
+  View dweight;  // [1, D] f32 or data == nullptr
+  View dbias;    // [1, D] f32 or data == nullptr
 };
 
 extern KernelSlot<void(const NormForward&)> norm_forward;

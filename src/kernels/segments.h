@@ -18,15 +18,18 @@ class Segments {
  public:
   Segments() = default;
   // `lengths` and `samples` in stream order; a tail of padding fills up to num_tokens. Lengths are positive.
-  // first_positions: position of each segment's first token; empty = all 0 (a decoding continuation has others).
-  Segments(std::span<const std::int32_t> lengths, std::span<const std::int64_t> samples, std::int32_t num_tokens,
-           std::span<const std::int32_t> first_positions = {});
+  // first_positions: position of each segment's first token; empty = all 0 (a decoding continuation has
+  // others).
+  Segments(std::span<const std::int32_t> lengths, std::span<const std::int64_t> samples,
+           std::int32_t num_tokens, std::span<const std::int32_t> first_positions = {});
 
   std::int32_t num_tokens() const { return num_tokens_; }
   std::span<const Segment> list() const { return segments_; }
-  std::span<const std::int32_t> positions() const { return positions_; }    // [T], restart at each segment; padding: 0
+  std::span<const std::int32_t> positions() const {
+    return positions_;
+  }  // [T], restart at each segment; padding: 0
   std::span<const std::int32_t> segment_of() const { return segment_of_; }  // [T], index into list()
-  std::int32_t longest() const { return longest_; }                          // padding not counted
+  std::int32_t longest() const { return longest_; }                         // padding not counted
 
  private:
   std::vector<Segment> segments_;

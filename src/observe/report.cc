@@ -197,8 +197,8 @@ std::string mfu_formula(const Json& run) {
   const double mfu = number(training, "mfu"), seconds = number(training, "seconds");
   const double flops = number(training, "flops"), peak = number(run, "peak_flops");
   if (!known(mfu) || !known(seconds) || !known(flops) || !known(peak)) return "";
-  return format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / {:.0f} GFLOP/s measured peak", 100 * mfu,
-                flops / 1e12, seconds, peak / 1e9);
+  return format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / {:.0f} GFLOP/s measured peak",
+                100 * mfu, flops / 1e12, seconds, peak / 1e9);
 }
 
 std::string run_table(const ReportData& data) {

@@ -242,9 +242,10 @@ std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, 
                {"tokens", format("{} in {:.1f} s, {} tokens/s, {} samples/s", end.tokens, end.seconds,
                                  rate(end.tokens), rate(end.samples))}};
   if (const double mfu = mean_mfu(info, end); !std::isnan(mfu)) {
-    rows.emplace_back("MFU",
-                      format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / measured peak ({:.0f} GFLOP/s)",
-                             100 * mfu, end.flops / 1e12, end.seconds, info.peak_flops / 1e9));
+    rows.emplace_back(
+        "MFU",
+        format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / measured peak ({:.0f} GFLOP/s)",
+               100 * mfu, end.flops / 1e12, end.seconds, info.peak_flops / 1e9));
   }
   for (auto& row : rows_of(end.results)) rows.push_back(std::move(row));
   rows.emplace_back("peak resident memory", format_bytes(process_use().peak_resident));

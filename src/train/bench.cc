@@ -17,29 +17,30 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-// y = a + b over arrays far larger than any cache.
+// y += x over arrays far larger than any cache: two reads and one write an element, in place as the passes it
+// is compared with.
 double measure_bandwidth(Engine& engine) {
   constexpr std::int64_t kRows = 4096, kCols = 8192;
   Memory& memory = engine.memory();
-  const Tensor a(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
-  const Tensor b(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  const Tensor x(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
   const Tensor y(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
   KernelContext& kernel = engine.context().kernel;
-  fill(kernel, a.view(), 1.0f);
-  fill(kernel, b.view(), 2.0f);
+  fill(kernel, x.view(), 1.0f);
   fill(kernel, y.view(), 0.0f);
   double best = 0;
   for (int i = 0; i < 5; ++i) {
     const auto begin = Clock::now();
-    add_rows(DType::f32, kernel, a.view(), b.view(), y.view());
-    best = std::max(best, 3.0 * static_cast<double>(a.bytes()) / seconds_since(begin) / 1e9);
+    add_inplace(DType::f32, kernel, x.view(), y.view());
+    best = std::max(best, 3.0 * static_cast<double>(x.bytes()) / seconds_since(begin) / 1e9);
   }
   return best;
 }
@@ -55,7 +56,7 @@ Step make_step(const DecoderSpec& spec, const TrainBenchOptions& options) {
   for (std::int32_t begin = 0; begin < tokens;) {
     const std::int32_t length = std::min(tokens - begin, static_cast<std::int32_t>(options.sample_length));
     for (std::int32_t i = 0; i + 1 < length; ++i) {
-      const auto at = static_cast<std::size_t>(begin + i);
+      const auto at = static_cast<std::size_t>(begin) + static_cast<std::size_t>(i);
       labels[at] = ids[at + 1];
       weight[at] = 1;
     }
@@ -70,7 +71,8 @@ Step make_step(const DecoderSpec& spec, const TrainBenchOptions& options) {
   return step;
 }
 
-std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::int64_t steps, double peak_gflops) {
+std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::int64_t steps,
+                            double peak_gflops) {
   std::vector<OpShare> list;
   double listed = 0;
   for (const auto& [op, cost] : profile.ops()) {
@@ -123,7 +125,8 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   std::vector<double> seconds, peaks;
   double total = 0;
   for (std::int64_t i = 0; i <= options.steps; ++i) {
-    // The peak is measured between the steps: the machine's speed drifts, and they are compared with each other.
+    // The peak is measured between the steps: the machine's speed drifts, and they are compared with each
+    // other.
     peaks.push_back(measure_matmul_peak(context.kernel, context.memory, context.dtype, i == 0));
     context.profile = i == 0 ? nullptr : &profile;
     const auto begin = Clock::now();
@@ -144,8 +147,10 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   out.profile = shares(profile, total, options.steps, out.peak_gflops);
   const auto squares = static_cast<double>(options.sample_length);
   out.formula = format(
-      "MFU = {:.1f} GFLOP a step / {:.1f} ms / {:.0f} GFLOP/s = {:.1f} %; FLOPs = 6 x (weights in products, head included) "
-      "x tokens + 3 x 2 x layers x heads x head size x sum of squared sample lengths (causal: half of the square); "
+      "MFU = {:.1f} GFLOP a step / {:.1f} ms / {:.0f} GFLOP/s = {:.1f} %; FLOPs = 6 x (weights in products, "
+      "head included) "
+      "x tokens + 3 x 2 x layers x heads x head size x sum of squared sample lengths (causal: half of the "
+      "square); "
       "weights read by look-up and recomputation are not counted; samples of {:.0f} tokens",
       out.step_flops / 1e9, out.step_seconds * 1e3, out.peak_gflops, out.mfu * 100, squares);
   for (const Fact& fact : engine.facts().all()) out.facts.emplace_back(fact.name, fact.chosen);
@@ -182,15 +187,17 @@ Json TrainBench::to_json() const {
 }
 
 std::string TrainBench::text() const {
-  std::string out = format("{:.1f}M parameters, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak memory {}\n{}\n",
-                           static_cast<double>(parameters) / 1e6, tokens, step_seconds * 1e3, tokens_per_second,
-                           format_bytes(peak_memory), formula);
+  std::string out = format(
+      "{:.1f}M parameters, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak memory {}\n{}\n",
+      static_cast<double>(parameters) / 1e6, tokens, step_seconds * 1e3, tokens_per_second,
+      format_bytes(peak_memory), formula);
   for (const auto& [name, value] : facts) out += format("{}: {}; ", name, value);
-  out += format("\n{:<20}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}{:>8}\n", "op", "ms/step", "share", "calls", "GFLOP/s", "peak", "GB/s",
-                "stream");
+  out += format("\n{:<20}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}{:>8}\n", "op", "ms/step", "share", "calls",
+                "GFLOP/s", "peak", "GB/s", "stream");
   for (const OpShare& op : profile) {
     out += format("{:<20}{:>9.2f}{:>7.1f}%{:>8.1f}", op.op, op.seconds * 1e3, op.share * 100, op.calls);
-    out += op.gflops > 0 ? format("{:>10.0f}{:>7.0f}%", op.gflops, op.peak_fraction * 100) : format("{:>18}", "");
+    out += op.gflops > 0 ? format("{:>10.0f}{:>7.0f}%", op.gflops, op.peak_fraction * 100)
+                         : format("{:>18}", "");
     out += op.gbytes > 0 ? format("{:>8.1f}{:>7.0f}%", op.gbytes, op.gbytes / bandwidth * 100) : "";
     out += '\n';
   }
@@ -205,7 +212,8 @@ ModelConfig bench_model(const std::string& name) {
       {"demo",
        R"({"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":768,"num_hidden_layers":8,
            "num_attention_heads":4,"num_key_value_heads":4})"},
-      {"gpt2-124m", R"({"model_type":"gpt2","n_positions":2048,"vocab_size":50257,"embd_pdrop":0,"resid_pdrop":0,"attn_pdrop":0})"},
+      {"gpt2-124m",
+       R"({"model_type":"gpt2","n_positions":2048,"vocab_size":50257,"embd_pdrop":0,"resid_pdrop":0,"attn_pdrop":0})"},
       {"llama-124m",
        R"({"model_type":"llama","vocab_size":50304,"hidden_size":768,"intermediate_size":2048,"num_hidden_layers":12,
            "num_attention_heads":12,"tie_word_embeddings":true})"},

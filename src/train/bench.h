@@ -1,4 +1,5 @@
-// Measurements for `lode bench`: the machine's peak in matrix products, and whole training steps with their profile.
+// Measurements for `lode bench`: the machine's peak in matrix products, and whole training steps with their
+// profile.
 #pragma once
 
 #include <string>
@@ -35,7 +36,7 @@ struct TrainBench {
   std::int64_t parameters = 0, tokens = 0;
   double step_seconds = 0;  // median
   double tokens_per_second = 0, step_flops = 0, peak_gflops = 0, mfu = 0;
-  double bandwidth = 0;  // GB/s of a measured streaming pass (read two arrays, write one)
+  double bandwidth = 0;  // GB/s of a measured streaming pass, y += x
   std::uint64_t peak_memory = 0;
   std::vector<OpShare> profile;  // by share, largest first
   std::string formula;           // how mfu was computed, with its numbers
@@ -48,7 +49,8 @@ struct TrainBench {
 // Full training steps (forward, backward, norm, AdamW) of a model from scratch on generated tokens.
 TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBenchOptions& options);
 
-// Built-in shapes for benchmarks: "demo", "gpt2-124m", "llama-124m", "smollm2-135m". Throws Error(usage) listing them.
+// Built-in shapes for benchmarks: "demo", "gpt2-124m", "llama-124m", "smollm2-135m". Throws Error(usage)
+// listing them.
 ModelConfig bench_model(const std::string& name);
 
 }  // namespace lode

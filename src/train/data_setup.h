@@ -31,10 +31,12 @@ TextEncoder text_encoder(const Tokenizer& tokenizer);
 std::vector<std::int32_t> token_byte_counts(const Tokenizer& tokenizer);
 
 // Reads, tokenises (from the cache when it can), packs and reports. Throws as prepare_data and make_rows do.
-DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer, int threads, Log& log);
+DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokenizer& tokenizer, int threads,
+                           Log& log);
 
 // One list of paths as rows, with the recipe's reading and packing options.
-std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& paths,
-                                         const Tokenizer& tokenizer, int threads, const std::string& name, Log& log);
+std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe,
+                                         const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+                                         int threads, const std::string& name, Log& log);
 
 }  // namespace lode

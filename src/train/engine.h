@@ -1,4 +1,5 @@
-// What one process needs to compute: memory, scratch, threads, facts, precision. One per run; nothing is global.
+// What one process needs to compute: memory, scratch, threads, facts, precision. One per run; nothing is
+// global.
 #pragma once
 
 #include <optional>

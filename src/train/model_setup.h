@@ -16,13 +16,14 @@ struct Model {
   std::unique_ptr<Decoder> decoder;
 };
 
-// Reads config and tokenizer and checks that they fit each other; allocates nothing large. A tokenizer_path of "" means
-// the model's folder. Throws Error(data) on what does not fit.
+// Reads config and tokenizer and checks that they fit each other; allocates nothing large. A tokenizer_path
+// of "" means the model's folder. Throws Error(data) on what does not fit.
 struct ModelParts {
   ModelConfig config;
   Tokenizer tokenizer;
 };
-ModelParts read_model_parts(FileSystem& files, const std::string& model_path, const std::string& tokenizer_path);
+ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
+                            const std::string& tokenizer_path);
 
 // Adds the decoder with the folder's weights: for evaluation and generation.
 Model load_model(FileSystem& files, Engine& engine, const std::string& path);

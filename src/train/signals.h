@@ -1,4 +1,5 @@
-// Asking a run to stop: SIGTERM, SIGINT and SIGHUP let the current step finish; a second one ends the process at once.
+// Asking a run to stop: SIGTERM, SIGINT and SIGHUP let the current step finish; a second one ends the process
+// at once.
 #pragma once
 
 namespace lode {

@@ -27,6 +27,18 @@ float loss_scale_of(const Step& step) {
   return step.num_targets == 0 ? 0.0f : static_cast<float>(1.0 / static_cast<double>(step.num_targets));
 }
 
+// Every op's output is searched while this lives.
+class Searching {
+ public:
+  Searching(Context& context, NonFinite& result) : context_(context) { context.search = &result; }
+  ~Searching() { context_.search = nullptr; }
+  Searching(const Searching&) = delete;
+  Searching& operator=(const Searching&) = delete;
+
+ private:
+  Context& context_;
+};
+
 std::string describe(const NonFinite& bad, const Batch& batch) {
   if (!bad.per_token || bad.row >= batch.num_tokens()) return bad.where;
   const Segments& segments = batch.segments();
@@ -68,9 +80,10 @@ std::string find_bad_tensor(Context& context, Decoder& decoder, const Step& step
   decoder.parameters().reset_gradients();
   for (const Batch& batch : step.micro_batches) {
     NonFinite bad;
-    context.search = &bad;
-    run_micro_batch(context, decoder, batch, loss_scale_of(step));
-    context.search = nullptr;
+    {
+      const Searching searching(context, bad);
+      run_micro_batch(context, decoder, batch, loss_scale_of(step));
+    }
     if (bad.found) return describe(bad, batch);
   }
   for (const Parameter& parameter : decoder.parameters().all()) {

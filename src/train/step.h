@@ -1,5 +1,5 @@
-// One optimizer step: forward and backward of all micro-batches, the gradient's norm, the update; and the search for the
-// first bad tensor when loss or gradient is not finite.
+// One optimizer step: forward and backward of all micro-batches, the gradient's norm, the update; and the
+// search for the first bad tensor when loss or gradient is not finite.
 #pragma once
 
 #include <functional>
@@ -14,17 +14,17 @@ struct StepResult {
   double loss_sum = 0;  // over the target tokens, nats
   std::int64_t num_targets = 0;
   std::int64_t num_tokens = 0;  // without padding
-  double grad_norm = 0;  // before clipping
+  double grad_norm = 0;         // before clipping
   double flops = 0;
   bool finite = true;
 };
 
-// Gradients of a whole step are left in the parameters' sinks, divided by the number of target tokens of the step.
-// context.tape must be null; a tape lives for each micro-batch.
+// Gradients of a whole step are left in the parameters' sinks, divided by the number of target tokens of the
+// step. context.tape must be null; a tape lives for each micro-batch.
 StepResult compute_gradients(Context& context, Decoder& decoder, const Step& step);
 
-// Runs the step again, looking at every op's output and gradient: names the first tensor that is not finite, with layer,
-// op and sample. For messages.
+// Runs the step again, looking at every op's output and gradient: names the first tensor that is not finite,
+// with layer, op and sample. For messages.
 std::string find_bad_tensor(Context& context, Decoder& decoder, const Step& step);
 
 }  // namespace lode

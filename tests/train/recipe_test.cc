@@ -38,7 +38,8 @@ bool has_notice(const Recipe& recipe, const std::string& part) {
   return std::ranges::any_of(recipe.notices, [&](const std::string& n) { return contains(n, part); });
 }
 
-#define EXPECT_HAS(text, part) EXPECT_TRUE(contains(text, part)) << "\"" << part << "\" is not in: " << (text)
+#define EXPECT_HAS(text, part) \
+  EXPECT_TRUE(contains(text, part)) << "\"" << (part) << "\" is not in: " << (text)
 
 TEST(Recipe, DefaultsAreTheDocumentedOnes) {
   const Recipe r = read("");
