@@ -137,7 +137,11 @@ class Checker:
                 return
             self.report(path, number, f'"{target}" is not a file of src/ or include/ (write the path from there)')
             return
-        if layer is None or target_layer is None or target_layer not in self.rules.layers:
+        # The umbrella header belongs to no layer: it may include every public header, and no layer includes it.
+        if target_layer == "all" and layer is not None:
+            self.report(path, number, f'{layer} may not include the umbrella "{target}"')
+            return
+        if layer in (None, "all") or target_layer not in self.rules.layers:
             return
         if self.rules.layers.index(target_layer) > self.rules.layers.index(layer):
             self.report(path, number, f'{layer} may not include "{target}": {target_layer} lies below it')
