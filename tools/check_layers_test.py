@@ -31,7 +31,7 @@ CASES = [
      ["lies below"]),
     ("a public header obeys its layer", {"include/lode/error.h": HEADER + '#include "ops/b.h"\n', "src/ops/b.h": HEADER},
      ["lies below"]),
-    ("a library that includes the umbrella", {"src/ops/a.cc": '#include "lode/lode.h"\n', "include/lode/lode.h": HEADER}, []),
+    ("a library that includes the umbrella", {"src/ops/a.cc": '#include "lode/lode.h"\n', "include/lode/lode.h": HEADER}, ["umbrella"]),
     ("an unknown folder", {"src/misc/a.cc": ""}, ["not in a layer's folder"]),
     ("an unknown public header", {"include/lode/x.h": HEADER}, ["without a layer"]),
     ("a file that does not exist", {"src/core/a.cc": '#include "core/none.h"\n'}, ["is not a file"]),
