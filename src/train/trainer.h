@@ -93,6 +93,7 @@ class Trainer {
   std::chrono::steady_clock::time_point started_;
   double train_seconds_ = 0;
   double process_flops_ = 0;
+  double next_peak_ = 1;  // training seconds after which the peak is measured: short runs go without
   std::int64_t process_tokens_ = 0, process_samples_ = 0;
   struct Window {  // of this process since its last logging step
     double seconds = 0, flops = 0, wait = 0;
