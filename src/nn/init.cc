@@ -1,12 +1,13 @@
 // Initial values. A normal value is a table look-up in the inverse distribution function, interpolated with
 // plain multiplications and additions: the same bits on every machine, and fast enough to be no part of a
 // start.
+#include <algorithm>
 #include <array>
 #include <cmath>
 
-#include "core/parallel.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
+#include "kernels/random.h"
 #include "nn/parameter.h"
 
 namespace lode {
@@ -44,35 +45,11 @@ struct NormalTable {
     const double scale = 1 / std::sqrt(squares / kTableSize);
     for (int i = 0; i <= kTableSize; ++i) quantile[i] = static_cast<float>(exact[i] * scale);
   }
-  // 1 sign bit, kTableBits index bits, the rest interpolates.
-  float operator()(std::uint32_t bits) const {
-    constexpr int kFractionBits = 31 - kTableBits;
-    const std::uint32_t index = (bits & 0x7fffffffu) >> kFractionBits;
-    const float fraction =
-        static_cast<float>(bits & ((1u << kFractionBits) - 1)) * (1.0f / (1u << kFractionBits));
-    const float low = quantile[index], step = quantile[index + 1] - low;
-    const float scaled = fraction * step;
-    const float value = low + scaled;
-    return (bits >> 31) != 0 ? -value : value;
-  }
 };
 
 void fill_normal(Context& context, View values, PhiloxKey key, float deviation) {
   static const NormalTable table;
-  LODE_ASSERT(values.contiguous());
-  float* const out = values.row<float>(0);
-  const std::int64_t n = values.numel(), blocks = (n + 3) / 4;
-  parallel_for(context.kernel.threads, blocks, 4096, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const auto counter = static_cast<std::uint64_t>(block);
-      const auto words =
-          philox({static_cast<std::uint32_t>(counter), static_cast<std::uint32_t>(counter >> 32), 0, 0}, key);
-      const std::int64_t count = std::min<std::int64_t>(4, n - block * 4);
-      for (std::int64_t i = 0; i < count; ++i) {
-        out[block * 4 + i] = table(words[static_cast<std::size_t>(i)]) * deviation;
-      }
-    }
-  });
+  fill_from_table(context.kernel, key, table.quantile, deviation, values);
 }
 
 }  // namespace
