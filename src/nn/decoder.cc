@@ -12,59 +12,34 @@
 #include "ops/attention.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
-#include "ops/linear.h"
 
 namespace lode {
-namespace {
-
-std::string bias_name(const std::string& weight) {
-  constexpr std::string_view kWeight = ".weight";
-  LODE_ASSERT(weight.ends_with(kWeight));
-  return weight.substr(0, weight.size() - kWeight.size()) + ".bias";
-}
-
-Parameter matrix(std::string name, std::int64_t rows, std::int64_t cols, const Init& init) {
-  return {.name = std::move(name), .rows = rows, .cols = cols, .init = init};
-}
-
-Parameter vector(std::string name, std::int64_t size, InitKind kind) {
-  return {.name = std::move(name), .cols = size, .vector = true, .init = {kind}, .decay = false};
-}
-
-}  // namespace
 
 Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, bool trainable)
     : spec_(spec), parameters_(context.memory, trainable) {
   const Init init{InitKind::normal, spec.init_deviation};
-  embedding_ = parameters_.add({matrix(names.embedding, spec.vocab_size, spec.hidden, init)});
+  embedding_ = parameters_.add({matrix_parameter(names.embedding, spec.vocab_size, spec.hidden, init)});
   if (spec.position == PositionKind::learned) {
-    positions_ = parameters_.add({matrix(names.positions, spec.max_positions, spec.hidden, init)});
+    positions_ = parameters_.add({matrix_parameter(names.positions, spec.max_positions, spec.hidden, init)});
   }
   for (std::int64_t i = 0; i < spec.layers; ++i) add_layer(names, i);
   final_norm_ = add_norm_parameters(names.final_norm);
-  head_ =
-      spec.tied_head ? embedding_ : parameters_.add({matrix(names.head, spec.vocab_size, spec.hidden, init)});
+  head_ = spec.tied_head
+              ? embedding_
+              : parameters_.add({matrix_parameter(names.head, spec.vocab_size, spec.hidden, init)});
 }
 
 NormParameters Decoder::add_norm_parameters(const std::string& name) {
   NormParameters norm{spec_.norm, spec_.norm_eps,
-                      parameters_.add({vector(name, spec_.hidden, InitKind::ones)})};
-  if (spec_.norm_bias) norm.bias = parameters_.add({vector(bias_name(name), spec_.hidden, InitKind::zeros)});
+                      parameters_.add({vector_parameter(name, spec_.hidden, InitKind::ones)})};
+  if (spec_.norm_bias)
+    norm.bias = parameters_.add({vector_parameter(bias_name(name), spec_.hidden, InitKind::zeros)});
   return norm;
 }
 
-// A product's weight, and its bias when it has one, from logical parts with the given rows.
-Decoder::Projection Decoder::add_projection(const DecoderNames& names, const std::vector<Part>& parts,
-                                            std::int64_t cols, bool with_bias, const Init& init) {
-  std::vector<Parameter> weights, biases;
-  for (const Part& part : parts) {
-    weights.push_back(matrix(part.name, part.rows, cols, init));
-    weights.back().layout = names.linear_layout;
-    biases.push_back(vector(bias_name(part.name), part.rows, InitKind::zeros));
-  }
-  Projection projection{parameters_.add(std::move(weights))};
-  if (with_bias) projection.bias = parameters_.add(std::move(biases));
-  return projection;
+Linear Decoder::add_linear(const DecoderNames& names, std::vector<LinearPart> parts, std::int64_t cols,
+                           bool with_bias, const Init& init) {
+  return Linear(parameters_, {std::move(parts), cols, with_bias, names.linear_layout, init});
 }
 
 void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
@@ -77,28 +52,24 @@ void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
 
   Layer layer;
   layer.attention_norm = add_norm_parameters(named(names.attention_norm));
-  std::vector<Part> qkv{{named(names.q), q_dim}, {named(names.k), kv_dim}, {named(names.v), kv_dim}};
+  std::vector<LinearPart> qkv{{named(names.q), q_dim}, {named(names.k), kv_dim}, {named(names.v), kv_dim}};
   if (!names.qkv.empty()) qkv = {{named(names.qkv), q_dim + 2 * kv_dim}};
-  layer.qkv = add_projection(names, qkv, spec_.hidden, spec_.qkv_bias, init);
+  layer.qkv = add_linear(names, qkv, spec_.hidden, spec_.qkv_bias, init);
   layer.output =
-      add_projection(names, {{named(names.output), spec_.hidden}}, q_dim, spec_.output_bias, residual_init);
+      add_linear(names, {{named(names.output), spec_.hidden}}, q_dim, spec_.output_bias, residual_init);
 
   layer.mlp_norm = add_norm_parameters(named(names.mlp_norm));
-  std::vector<Part> up;
+  std::vector<LinearPart> up;
   if (spec_.mlp == MlpKind::gated) up.push_back({named(names.gate), spec_.intermediate});
   up.push_back({named(names.up), spec_.intermediate});
-  layer.up = add_projection(names, up, spec_.hidden, spec_.mlp_bias, init);
-  layer.down = add_projection(names, {{named(names.down), spec_.hidden}}, spec_.intermediate, spec_.mlp_bias,
-                              residual_init);
+  layer.up = add_linear(names, up, spec_.hidden, spec_.mlp_bias, init);
+  layer.down = add_linear(names, {{named(names.down), spec_.hidden}}, spec_.intermediate, spec_.mlp_bias,
+                          residual_init);
   layers_.push_back(layer);
 }
 
 void Decoder::initialise(Context& context, std::uint64_t seed) {
   for (const Parameter& parameter : parameters_.all()) lode::initialise(context, parameter, seed);
-}
-
-Value Decoder::project(Context& context, const Value& x, const Projection& projection) {
-  return linear(context, x, *projection.weight, projection.bias);
 }
 
 Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD,
@@ -107,24 +78,24 @@ Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, 
   AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim,
                        static_cast<float>(spec_.attention_scale)};
   if (spec_.scale_by_inverse_layer) shape.scale /= static_cast<float>(index + 1);
-  Value qkv = project(context, x_TD, layer.qkv);
+  Value qkv = layer.qkv(context, x_TD, batch);
   if (spec_.position == PositionKind::rotary) {
     qkv = rotary(context, std::move(qkv), batch, rotary_, spec_.heads + spec_.kv_heads, spec_.head_dim);
   }
   const Value o_THE = attention(context, qkv, batch, shape, cache, index);
-  return project(context, o_THE, layer.output);
+  return layer.output(context, o_THE, batch);
 }
 
-Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD) {
+Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD, const Batch& batch) {
   const ScopedName scope(context, "mlp");
-  const Value up = project(context, x_TD, layer.up);
+  const Value up = layer.up(context, x_TD, batch);
   Value act_TI;
   if (spec_.mlp == MlpKind::gated) {
     act_TI = swiglu(context, up);
   } else {
     act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
   }
-  return project(context, act_TI, layer.down);
+  return layer.down(context, act_TI, batch);
 }
 
 Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
@@ -149,7 +120,7 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
     delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.attention", i));
     n = add_norm(context, h_TD, &delta_TD, layer.mlp_norm);
     h_TD = std::move(n.h);
-    delta_TD = mlp(context, layer, n.y);
+    delta_TD = mlp(context, layer, n.y, batch);
     delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.mlp", i));
   }
   if (cache != nullptr) cache->advance(batch.num_tokens());

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nn/decoder_spec.h"
+#include "nn/linear.h"
 #include "nn/names.h"
 #include "ops/kv_cache.h"
 #include "ops/linear_cross_entropy.h"
@@ -43,26 +44,17 @@ class Decoder {
   double training_flops_per_token(std::int64_t sample_length) const;
 
  private:
-  struct Part {
-    std::string name;
-    std::int64_t rows;
-  };
-  struct Projection {
-    Weight* weight = nullptr;
-    Weight* bias = nullptr;
-  };
   struct Layer {
     NormParameters attention_norm, mlp_norm;
-    Projection qkv, output, up, down;  // up of a gated MLP: gate | up
+    Linear qkv, output, up, down;  // up of a gated MLP: gate | up
   };
   NormParameters add_norm_parameters(const std::string& name);
-  Projection add_projection(const DecoderNames& names, const std::vector<Part>& parts, std::int64_t cols,
-                            bool with_bias, const Init& init);
+  Linear add_linear(const DecoderNames& names, std::vector<LinearPart> parts, std::int64_t cols,
+                    bool with_bias, const Init& init);
   void add_layer(const DecoderNames& names, std::int64_t index);
-  static Value project(Context& context, const Value& x, const Projection& projection);
   Value attend(Context& context, const Layer& layer, std::int64_t index, const Value& x, const Batch& batch,
                KvCache* cache);
-  Value mlp(Context& context, const Layer& layer, const Value& x);
+  Value mlp(Context& context, const Layer& layer, const Value& x, const Batch& batch);
 
   DecoderSpec spec_;
   ParameterList parameters_;
