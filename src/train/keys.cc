@@ -8,19 +8,8 @@
 namespace lode {
 namespace {
 
-const std::string kLlamaFactory = "LLaMA-Factory";
-const std::string kSwift = "ms-swift";
-const std::string kAxolotl = "axolotl";
-const std::string kMegatron = "Megatron";
-const std::string kTrl = "TRL";
 const std::string kGuides = "some guides";
 const std::string kNested = "the training block";
-const std::string kHf{kHuggingFace};
-
-constexpr Range kAtLeast0{.min = 0};
-constexpr Range kAtLeast1{.min = 1};
-constexpr Range kAbove0{.min = 0, .above = true};
-constexpr Range kShare{.min = 0, .max = 1, .below = true};
 
 void add_model_keys(KeyTable& t) {
   t.group("model");
@@ -36,14 +25,6 @@ void add_model_keys(KeyTable& t) {
          "Folder with tokenizer.json, or the file itself. Empty: the model's folder.")
       .alias("tokenizer_name", kHf)
       .alias("tokenizer_config", kAxolotl);
-  t.text_choice("stage", &Recipe::stage, {{"pt", "pt", {}}}, {"sft", "rm", "ppo", "dpo", "kto"},
-                "What is trained: pt is next-token prediction on plain text.");
-  t.text_choice("finetuning_type", &Recipe::finetuning_type, {{"full", "full", {}}},
-                {"lora", "qlora", "oft", "freeze"}, "Which weights are trained: full is all of them.")
-      .alias("tuner_type", kSwift)
-      .alias("train_type", kSwift)
-      .other_default(kLlamaFactory, "lora")
-      .other_default(kSwift, "lora");
 }
 
 // Paths as a list; axolotl's entries are blocks with a path.
@@ -424,7 +405,9 @@ std::vector<Key> make_keys() {
   std::vector<Key> keys;
   KeyTable table(keys);
   add_model_keys(table);
+  add_tuning_keys(table);
   add_data_keys(table);
+  add_chat_keys(table);
   add_step_keys(table);
   add_optimizer_keys(table);
   add_schedule_keys(table);

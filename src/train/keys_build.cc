@@ -193,13 +193,21 @@ Key& KeyTable::text_choice(const char* name, std::string Recipe::*field,
                            const std::vector<Choice<std::string>>& choices,
                            const std::vector<std::string>& not_yet, const char* doc) {
   Key& key = choice<std::string>(name, field, choices, doc);
-  key.not_yet = not_yet;
-  std::vector<std::pair<std::string, std::vector<std::string>>> names;
-  for (const auto& c : choices) names.push_back({c.name, c.also});
-  key.set = [=](Recipe& recipe, const YamlNode& node) {
-    recipe.*field = choices[pick_choice(names, not_yet, name, node)].value;
-  };
+  refuse_choices(key, not_yet);
   return key;
+}
+
+void refuse_choices(Key& key, const std::vector<std::string>& names) {
+  key.not_yet = names;
+  key.set = [set = key.set, names, name = key.name, choices = key.choices](Recipe& recipe,
+                                                                           const YamlNode& node) {
+    std::vector<std::pair<std::string, std::vector<std::string>>> known;
+    for (const std::string& choice : choices) known.push_back({choice, {}});
+    if (node.is_scalar() && std::ranges::find(names, node.text) != names.end()) {
+      pick_choice(known, names, name, node);
+    }
+    set(recipe, node);
+  };
 }
 
 Key& KeyTable::custom(const char* name, const char* type, const char* doc) {

@@ -20,6 +20,15 @@ struct Range {
   std::string text() const;
 };
 
+// Tools whose names are accepted.
+inline const std::string kLlamaFactory = "LLaMA-Factory", kSwift = "ms-swift", kAxolotl = "axolotl",
+                         kMegatron = "Megatron", kTrl = "TRL", kPeft = "PEFT", kHf{kHuggingFace};
+
+inline constexpr Range kAtLeast0{.min = 0};
+inline constexpr Range kAtLeast1{.min = 1};
+inline constexpr Range kAbove0{.min = 0, .above = true};
+inline constexpr Range kShare{.min = 0, .max = 1, .below = true};
+
 template <class E>
 struct Choice {
   E value;
@@ -58,6 +67,12 @@ class KeyTable {
   std::vector<Key>& keys_;
   std::string group_;
 };
+
+// Values of a choice that other tools know and lode does not.
+void refuse_choices(Key& key, const std::vector<std::string>& names);
+
+void add_tuning_keys(KeyTable& table);  // keys_tuning.cc
+void add_chat_keys(KeyTable& table);
 
 // The index of the choice that the node spells; throws otherwise, also on a value of `not_yet`.
 std::size_t pick_choice(const std::vector<std::pair<std::string, std::vector<std::string>>>& choices,

@@ -23,10 +23,9 @@ void add_keys_without_effect(KeyTable& t) {
       "prepared data is addressed by content: a changed file, tokenizer or option never finds an old entry");
   t.no_effect("group_by_length", "nothing is padded");
   t.no_effect("padding_free", "nothing is padded");
-  t.no_effect("remove_unused_columns", "only the text column is read");
+  t.no_effect("remove_unused_columns", "only the columns that are asked for are read");
 
   t.no_effect("neat_packing", "packed documents never see each other");
-  t.no_effect("template", "pre-training uses no chat template");
   t.no_effect("eval_sample_packing", "evaluation gives the same loss packed or not");
 
   const char* single = "one process trains, without collectives";
@@ -66,7 +65,6 @@ void add_keys_to_come(KeyTable& t) {
                            "fp8",
                            "tokenized_path",
                            "ignore_data_skip",
-                           "resize_vocab",
                            "gradient_checkpointing",
                            "activation_offloading",
                            "do_predict",
@@ -80,8 +78,6 @@ void add_keys_to_come(KeyTable& t) {
                            "fsdp_config",
                            "parallelism_config",
                            "sequence_parallel",
-                           "adapter_name_or_path",
-                           "quantization_bit",
                            "load_in_4bit",
                            "load_in_8bit",
                            "use_galore",
@@ -90,7 +86,6 @@ void add_keys_to_come(KeyTable& t) {
                            "use_adam_mini",
                            "use_muon",
                            "use_dora",
-                           "use_rslora",
                            "pissa_init",
                            "resume_only_model",
                            "finetune",
@@ -100,8 +95,6 @@ void add_keys_to_come(KeyTable& t) {
                            "logging_first_step",
                            "eval_on_start",
                            "eval_on_each_dataset",
-                           "mask_history",
-                           "train_on_prompt",
                            "completion_only_loss",
                            "assistant_only_loss",
                            "rlhf_type",
@@ -115,17 +108,7 @@ void add_keys_to_come(KeyTable& t) {
     t.not_yet(name);
   }
   t.not_yet("disable_gradient_checkpointing", {"true"});
-  for (const char* name : {"lora_rank",
-                           "lora_alpha",
-                           "lora_dropout",
-                           "lora_target",
-                           "lora_target_modules",
-                           "lora_r",
-                           "target_modules",
-                           "additional_target",
-                           "loraplus_lr_ratio",
-                           "freeze_trainable_layers",
-                           "freeze_trainable_modules",
+  for (const char* name : {"loraplus_lr_ratio",
                            "optim_args",
                            "optim_target_modules",
                            "galore_rank",
@@ -134,18 +117,12 @@ void add_keys_to_come(KeyTable& t) {
                            "pref_beta",
                            "pref_loss",
                            "num_generations",
-                           "neftune_noise_alpha",
                            "moe_aux_loss_coef",
                            "router_aux_loss_coef",
                            "rope_scaling",
-                           "mix_strategy",
-                           "interleave_probs",
                            "buffer_size",
-                           "default_system",
                            "dataset_prepared_path",
                            "cached_dataset",
-                           "add_special_tokens",
-                           "new_special_tokens",
                            "special_tokens",
                            "hub_model_id",
                            "wandb_project",
@@ -162,12 +139,14 @@ void add_keys_to_come(KeyTable& t) {
                            "ffn_hidden_size",
                            "num_attention_heads",
                            "num_query_groups",
-                           "adapter",
                            "saves_per_epoch",
                            "evals_per_epoch",
                            "model_revision"}) {
     t.not_yet(name);
   }
+  t.not_yet("quantization_method", {"bnb", "bitsandbytes"});
+  t.not_yet("quantization_type", {"nf4"});
+  t.not_yet("lora_target_linear", {"true"});
   t.not_yet("logging_strategy", {"steps"});
   t.not_yet("graph", {"dynamic"});
   t.not_yet("frozen_compute", {"bf16"});

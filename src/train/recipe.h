@@ -39,8 +39,36 @@ struct Recipe {
   std::string model_name_or_path;
   bool train_from_scratch = false;  // model_name_or_path is a config.json or a folder with one
   std::string tokenizer_name_or_path;
-  std::string stage = "pt";
-  std::string finetuning_type = "full";
+  enum class Stage { pt, sft };
+  enum class Tuning { full, freeze, lora };
+  enum class Mixing { concat, interleave_under, interleave_over };
+  Stage stage = Stage::pt;
+  Tuning finetuning_type = Tuning::full;
+
+  // Fine-tuning
+  std::string adapter_name_or_path;              // a PEFT folder to go on with; finetuning_type lora
+  std::optional<std::int64_t> quantization_bit;  // 4 or 8: of the frozen base
+  bool double_quantization = true;
+  std::int64_t lora_rank = 8;
+  std::optional<double> lora_alpha;  // unset: 2 * lora_rank
+  double lora_dropout = 0;
+  std::vector<std::string> lora_target = {"all"};
+  std::vector<std::string> additional_target;  // modules that are trained whole beside the adapter
+  bool use_rslora = false;
+  std::int64_t freeze_trainable_layers = 2;  // the last ones; negative: the first ones
+  std::vector<std::string> freeze_trainable_modules = {"all"};
+  std::vector<std::string> freeze_extra_modules;
+  std::optional<double> neftune_noise_alpha;
+  std::vector<std::string> add_tokens, add_special_tokens;
+  bool resize_vocab = false;
+
+  // Chat data (stage sft)
+  std::string chat_template;  // the key `template`
+  std::string default_system;
+  bool train_on_prompt = false, mask_history = false;
+  std::optional<bool> enable_thinking;  // handed to the template
+  Mixing mix_strategy = Mixing::concat;
+  std::vector<double> interleave_probs;
 
   // Data. Entries are files, folders or globs as written; data_paths() puts dataset_dir before relative ones.
   std::vector<std::string> dataset;

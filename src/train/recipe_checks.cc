@@ -71,6 +71,69 @@ class Checker {
     }
   }
 
+  void tuning() {
+    using T = Recipe::Tuning;
+    const T type = recipe_.finetuning_type;
+    for (const char* key : {"adapter_name_or_path", "lora_rank", "lora_alpha", "lora_dropout", "lora_target",
+                            "additional_target", "use_rslora"}) {
+      belongs(key, type == T::lora, "finetuning_type: lora");
+    }
+    for (const char* key : {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"}) {
+      belongs(key, type == T::freeze, "finetuning_type: freeze");
+    }
+    if (recipe_.quantization_bit && type != T::lora) {
+      problem("quantization_bit ({}) needs finetuning_type: lora: quantised weights cannot be trained",
+              where("quantization_bit"));
+    }
+    belongs("double_quantization", recipe_.quantization_bit == 4, "quantization_bit: 4");
+    if (recipe_.train_from_scratch && type != T::full) {
+      problem(
+          "train_from_scratch ({}) and finetuning_type ({}) contradict each other: there is nothing to tune",
+          where("train_from_scratch"), where("finetuning_type"));
+    }
+    if (!recipe_.resize_vocab && !(recipe_.add_tokens.empty() && recipe_.add_special_tokens.empty())) {
+      problem("{} ({}) needs resize_vocab: true: the model has no rows for new tokens",
+              recipe_.add_tokens.empty() ? "add_special_tokens" : "add_tokens",
+              where(recipe_.add_tokens.empty() ? "add_special_tokens" : "add_tokens"));
+    }
+  }
+
+  void chat() {
+    const bool sft = recipe_.stage == Recipe::Stage::sft;
+    for (const char* key : {"default_system", "train_on_prompt", "mask_history", "enable_thinking"}) {
+      belongs(key, sft, "stage: sft");
+    }
+    if (recipe_.train_on_prompt && recipe_.mask_history) {
+      problem("train_on_prompt ({}) and mask_history ({}) contradict each other; keep one",
+              where("train_on_prompt"), where("mask_history"));
+    }
+    if (sft && recipe_.streaming) {
+      problem("streaming ({}) is not supported yet with stage: sft", where("streaming"));
+    }
+    if (sft && recipe_.packing && recipe_.packing_strategy == Recipe::Packing::blocks) {
+      problem("packing_strategy: blocks ({}) would cut chats apart: use best_fit with stage: sft",
+              where("packing_strategy"));
+    }
+    if (sft && recipe_.truncation_strategy == Recipe::TooLong::split) {
+      problem("truncation_strategy: split ({}) would cut chats apart: use truncate or drop with stage: sft",
+              where("truncation_strategy"));
+    }
+    const bool interleaves = recipe_.mix_strategy != Recipe::Mixing::concat;
+    if (!recipe_.interleave_probs.empty()) {
+      if (!interleaves) {
+        problem("interleave_probs ({}) needs mix_strategy: interleave_under or interleave_over",
+                where("interleave_probs"));
+      } else if (recipe_.interleave_probs.size() != recipe_.dataset.size()) {
+        problem("interleave_probs ({}) has {} numbers for {} data sets", where("interleave_probs"),
+                recipe_.interleave_probs.size(), recipe_.dataset.size());
+      }
+    }
+    if (interleaves && recipe_.streaming) {
+      problem("mix_strategy ({}) and streaming ({}) contradict each other", where("mix_strategy"),
+              where("streaming"));
+    }
+  }
+
   void schedule() {
     using S = Recipe::Scheduler;
     const S type = recipe_.lr_scheduler_type;
@@ -143,6 +206,15 @@ class Checker {
     }
   }
 
+  // An option that was given a value of its own but has no meaning without `needs`.
+  void belongs(const std::string& key, bool meant, const std::string& needs) {
+    if (meant || !is_set(key)) return;
+    for (const Key& known : recipe_keys()) {
+      if (known.name == key && known.get(recipe_) == known.get(Recipe())) return;
+    }
+    problem("{} ({}) means nothing without {}", key, where(key), needs);
+  }
+
   void applies(const std::string& option, bool meant) {
     const std::string key = "lr_scheduler_kwargs." + option;
     if (meant || !is_set(key) || reading_.failed.contains("lr_scheduler_type")) return;
@@ -211,6 +283,8 @@ void check_recipe(Recipe& recipe, RecipeReading& reading) {
   checker.precision();
   checker.data();
   checker.streaming();
+  checker.tuning();
+  checker.chat();
   checker.schedule();
   checker.evaluation();
   add_notices(recipe);

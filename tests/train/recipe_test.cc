@@ -185,15 +185,15 @@ TEST(Recipe, ContradictionsNameBoth) {
 
 TEST(Recipe, WhatIsNotSupportedYetSaysSo) {
   EXPECT_HAS(problem_of("fp16: true\n"), "not supported yet by lode: fp16");
-  EXPECT_HAS(problem_of("stage: sft\n"), "not supported yet by lode: stage sft (available: pt)");
-  EXPECT_HAS(problem_of("finetuning_type: lora\n"), "not supported yet by lode: finetuning_type lora");
+  EXPECT_HAS(problem_of("stage: dpo\n"), "not supported yet by lode: stage dpo (available: pt or sft)");
+  EXPECT_HAS(problem_of("finetuning_type: oft\n"), "not supported yet by lode: finetuning_type oft");
   EXPECT_HAS(problem_of("report_to: [tensorboard, wandb]\n"), "not supported yet by lode: report_to wandb");
   EXPECT_HAS(problem_of("optim: galore_adamw\n"), "not supported yet by lode: optim galore_adamw");
   EXPECT_HAS(problem_of("deepspeed: ds.json\n"), "not supported yet by lode: deepspeed");
   EXPECT_HAS(problem_of("tensor_model_parallel_size: 2\n"), "not supported yet");
   EXPECT_HAS(problem_of("training:\n  checkpoint:\n    double_buffer: true\n"), "not supported yet");
   const Recipe r =
-      read("fp16: false\ndeepspeed: null\nadapter: none\nuse_galore: false\ntensor_model_parallel_size: 1\n");
+      read("fp16: false\ndeepspeed: null\nuse_dora: false\nuse_galore: false\ntensor_model_parallel_size: 1\n");
   EXPECT_EQ(r.notices.size(), read("").notices.size());
 }
 
