@@ -66,7 +66,7 @@ void check_contents(const CheckpointContents& contents) {
   LODE_ASSERT(contents.step >= 0);
   LODE_ASSERT(std::ranges::is_sorted(contents.model, {}, &SavedTensor::parameter));
   LODE_ASSERT(std::ranges::is_sorted(contents.optimizer, {}, &SavedTensor::parameter));
-  std::vector<std::string_view> names{kModelName, kOptimizerName, kStateName, kManifestName};
+  std::vector<std::string_view> names{kModelName, kAdapterName, kOptimizerName, kStateName, kManifestName};
   for (const auto& [name, text] : contents.files) {
     if (!is_file_name(name) || std::ranges::find(names, name) != names.end()) {
       fail(ErrorKind::internal, "\"{}\" cannot be a further file of a checkpoint", name);
@@ -102,7 +102,8 @@ class Save {
   // Both files grow together, parameter by parameter, just ahead of the optimizer.
   void write_tensors(const std::function<void(std::size_t)>& written) {
     const auto &model = contents_.model, &optimizer = contents_.optimizer;
-    SafetensorsWriter model_file(files_, join_path(folder_, kModelName), specs_of(model));
+    const std::string_view model_name = contents_.adapter ? kAdapterName : kModelName;
+    SafetensorsWriter model_file(files_, join_path(folder_, model_name), specs_of(model));
     std::optional<SafetensorsWriter> optimizer_file;
     if (!optimizer.empty())
       optimizer_file.emplace(files_, join_path(folder_, kOptimizerName), specs_of(optimizer));
@@ -115,7 +116,7 @@ class Save {
         optimizer_file->write(optimizer[o].view);
       if (written) written(parameter);
     }
-    add(kModelName, model, model_file.finish());
+    add(model_name, model, model_file.finish());
     if (optimizer_file) add(kOptimizerName, optimizer, optimizer_file->finish());
   }
   void add(std::string_view name, const std::vector<SavedTensor>& tensors, const WrittenFile& written) {
@@ -233,7 +234,8 @@ std::vector<CheckpointReport> check_checkpoints(FileSystem& files, const std::st
   }
   if (!reports.empty()) return reports;
   if (!files.is_directory(path)) fail(ErrorKind::data, "{}: no such folder", path);
-  if (!files.exists(join_path(path, kManifestName)) && !files.exists(join_path(path, kModelName))) {
+  const auto has = [&](std::string_view name) { return files.exists(join_path(path, name)); };
+  if (!has(kManifestName) && !has(kModelName) && !has(kAdapterName)) {
     fail(ErrorKind::data, "{}: neither a checkpoint nor a folder of checkpoint-<step> folders", path);
   }
   return {verify_checkpoint(files, path, threads)};

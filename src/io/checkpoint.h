@@ -1,8 +1,8 @@
 // Checkpoint folders. `checkpoint-<step>` is a model that Hugging Face loads (model.safetensors, config.json,
-// tokenizer) with, beside it, optimizer.safetensors, trainer_state.json, lode_state.json and manifest.json,
-// which holds size and hash of every file and of every tensor. A folder gets its name only when all of it is
-// on the disk; whatever is unfinished has a name that begins with ".tmp-". The order of checkpoints is by
-// step, never by time.
+// tokenizer), or an adapter that PEFT loads (adapter_model.safetensors, adapter_config.json), with, beside
+// it, optimizer.safetensors, trainer_state.json, lode_state.json and manifest.json, which holds size and hash
+// of every file and of every tensor. A folder gets its name only when all of it is on the disk; whatever is
+// unfinished has a name that begins with ".tmp-". The order of checkpoints is by step, never by time.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,7 @@ struct SavedTensor {
 struct CheckpointContents {
   std::string output_dir;  // exists
   std::int64_t step = 0;
+  bool adapter = false;  // `model` is an adapter beside a frozen base
   // Each list sorted by `parameter`: data is stored in the order of updates, not by name, so that saving
   // follows the optimizer. An empty optimizer list writes no file.
   std::vector<SavedTensor> model, optimizer;

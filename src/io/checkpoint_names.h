@@ -7,6 +7,7 @@ namespace lode {
 
 inline constexpr std::string_view kFormatName = "lode-checkpoint";
 inline constexpr std::string_view kModelName = "model.safetensors";
+inline constexpr std::string_view kAdapterName = "adapter_model.safetensors";  // of a frozen base
 inline constexpr std::string_view kOptimizerName = "optimizer.safetensors";
 inline constexpr std::string_view kStateName = "lode_state.json";
 inline constexpr std::string_view kManifestName = "manifest.json";

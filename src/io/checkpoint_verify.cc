@@ -30,9 +30,10 @@ class Verifier {
     Json manifest;
     if (!read_manifest(manifest)) return;
     const Json *entries = manifest.find("files"), *tensors = manifest.find("tensors");
-    for (const std::string_view needed : {kModelName, kStateName}) {
-      if (entries->find(needed) == nullptr) problem(kManifestName, format("does not list {}", needed));
+    if (entries->find(kModelName) == nullptr && entries->find(kAdapterName) == nullptr) {
+      problem(kManifestName, format("does not list {}", kModelName));
     }
+    if (entries->find(kStateName) == nullptr) problem(kManifestName, format("does not list {}", kStateName));
     for (const auto& [name, lists] : tensors->as_object()) {
       if (entries->find(name) == nullptr)
         problem(kManifestName, format("lists tensors of \"{}\" but not the file", name));

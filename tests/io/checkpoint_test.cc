@@ -43,6 +43,19 @@ TEST(Checkpoint, WithoutOptimizerState) {
   EXPECT_TRUE(verify_checkpoint(files, path).sound());
 }
 
+TEST(Checkpoint, AnAdapterInsteadOfAModel) {
+  const TempFolder folder;
+  const TinyState state(1);
+  CheckpointContents contents = tiny_contents(folder.path(), 1, state);
+  contents.adapter = true;
+  const std::string path = save_checkpoint(files, contents);
+  EXPECT_FALSE(files.exists(path + "/model.safetensors"));
+  EXPECT_EQ(SafetensorsFile(files, path + "/adapter_model.safetensors").tensors().size(), 3u);
+  EXPECT_TRUE(verify_checkpoint(files, path).sound());
+  files.truncate(path + "/adapter_model.safetensors", 30);
+  EXPECT_FALSE(verify_checkpoint(files, path).sound());
+}
+
 TEST(Checkpoint, StepsOrderByNumberAndOddNamesAreLeftAlone) {
   const TempFolder folder;
   for (const std::int64_t step : {100, 9, 20}) save_tiny(files, folder.path(), step);
