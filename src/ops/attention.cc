@@ -29,8 +29,10 @@ Value continue_cached(Context& context, const Value& qkv, const AttentionShape& 
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape) {
   double squares = 0;
   for (const Segment& segment : segments.list()) {
-    if (!segment.padding)
-      squares += static_cast<double>(segment.length) * static_cast<double>(segment.length);
+    if (segment.padding) continue;
+    const auto length = static_cast<double>(segment.length), window = static_cast<double>(shape.window);
+    const double unseen = window > 0 && length > window ? length - window : 0;
+    squares += length * length - unseen * unseen;
   }
   return 2.0 * squares * static_cast<double>(shape.heads * shape.head_dim);
 }

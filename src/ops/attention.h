@@ -15,7 +15,8 @@ namespace lode {
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
                 KvCache* cache = nullptr, std::int64_t layer = 0);
 
-// Forward multiply-adds count 2: 2 products of half a square, per segment. What utilisation is computed from.
+// Forward multiply-adds count 2: 2 products of half a square, per segment, less the half square beyond the
+// window. What utilisation is computed from.
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape);
 
 }  // namespace lode

@@ -67,11 +67,13 @@ struct Case {
   std::int32_t padding = 0;
   float size = 1;  // of queries and keys
   int threads = 1;
+  std::int64_t window = 0;
 };
 
 std::string name_of(const Case& c) {
-  std::string text = format("{} heads={}/{} dim={} size={} threads={} padding={} lengths", name_of(c.dtype),
-                            c.heads, c.kv_heads, c.head_dim, c.size, c.threads, c.padding);
+  std::string text =
+      format("{} heads={}/{} dim={} size={} threads={} window={} padding={} lengths", name_of(c.dtype),
+             c.heads, c.kv_heads, c.head_dim, c.size, c.threads, c.window, c.padding);
   for (const std::int32_t length : c.lengths) text += format(" {}", length);
   return text;
 }
@@ -88,7 +90,7 @@ Segments make_segments(const Case& c) {
 
 struct Problem {
   explicit Problem(const Case& c, std::string_view stream = "attention")
-      : shape{c.heads, c.kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim))},
+      : shape{c.heads, c.kv_heads, c.head_dim, 1.0f / std::sqrt(static_cast<float>(c.head_dim)), c.window},
         segments(make_segments(c)),
         tokens(segments.num_tokens()),
         q(c.dtype, tokens, c.heads * c.head_dim),
@@ -131,6 +133,11 @@ struct Problem {
                         .dv = dv.view()});
   }
 
+  bool same_bits(const Problem& other) const {
+    return o.bytes == other.o.bytes && lse.bytes == other.lse.bytes && dq.bytes == other.dq.bytes &&
+           dk.bytes == other.dk.bytes && dv.bytes == other.dv.bytes;
+  }
+
   AttentionShape shape;
   Segments segments;
   std::int64_t tokens;
@@ -156,11 +163,13 @@ Expected naive(const Problem& p) {
     for (std::int64_t h = 0; h < p.shape.heads; ++h) {
       const std::int64_t hq = h * dim, hk = h / group * dim;
       for (std::int64_t i = segment.begin; i < segment.begin + segment.length; ++i) {
-        const auto n = static_cast<std::size_t>(i - segment.begin + 1);
+        const std::int64_t seen = i - segment.begin + 1, window = p.shape.window;
+        const auto n = static_cast<std::size_t>(window == 0 ? seen : std::min(seen, window));
+        const std::int64_t first = i + 1 - static_cast<std::int64_t>(n);
         Values s(n), prob(n), dp(n);
         double top = -1e300, sum = 0, delta = 0;
         for (std::size_t j = 0; j < n; ++j) {
-          const std::int64_t key = segment.begin + static_cast<std::int64_t>(j);
+          const std::int64_t key = first + static_cast<std::int64_t>(j);
           for (std::int64_t c = 0; c < dim; ++c) {
             s[j] += p.shape.scale * p.q.at(i, hq + c) * p.k.at(key, hk + c);
             dp[j] += p.dout.at(i, hq + c) * p.v.at(key, hk + c);
@@ -174,7 +183,7 @@ Expected naive(const Problem& p) {
           delta += prob[j] * dp[j];
         }
         for (std::size_t j = 0; j < n; ++j) {
-          const std::int64_t key = segment.begin + static_cast<std::int64_t>(j);
+          const std::int64_t key = first + static_cast<std::int64_t>(j);
           const double ds = prob[j] * (dp[j] - delta) * p.shape.scale;
           for (std::int64_t c = 0; c < dim; ++c) {
             at(e.o, p.o, i, hq + c) += prob[j] * p.v.at(key, hk + c);
@@ -250,7 +259,6 @@ TEST_F(AttentionTest, SegmentLengths) {
     check({.dtype = dtype, .lengths = std::vector<std::int32_t>(40, 1), .padding = 3});
   }
 }
-
 TEST_F(AttentionTest, EverySimdTarget) {
   for (const std::string& target : available_simd_targets()) {
     SCOPED_TRACE(target);
@@ -271,6 +279,29 @@ TEST_F(AttentionTest, Groups) {
              .lengths = {90, 5},
              .threads = 2});
     }
+  }
+}
+
+TEST_F(AttentionTest, Windows) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t window : {1, 2, 5, 16, 33, 63, 64, 65, 128, 199, 300, 1000}) {
+      check({.dtype = dtype, .head_dim = 24, .lengths = {1, 300, 70}, .padding = 13, .window = window});
+    }
+    check({.dtype = dtype, .heads = 1, .head_dim = 64, .lengths = {450}, .threads = 3, .window = 100});
+    check({.dtype = dtype, .heads = 4, .head_dim = 256, .lengths = {200, 9}, .threads = 2, .window = 37});
+  }
+}
+
+TEST_F(AttentionTest, AWindowAsLongAsTheSegmentChangesNoBit) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Case c{.dtype = dtype, .lengths = {200, 64}};
+    Problem plain(c);
+    c.window = 200;
+    Problem windowed(c);
+    KernelContext context{2, &workspace_};
+    plain.forward(context), plain.backward(context);
+    windowed.forward(context), windowed.backward(context);
+    EXPECT_TRUE(plain.same_bits(windowed));
   }
 }
 
@@ -315,24 +346,23 @@ TEST_F(AttentionTest, PaddingIsZeroAndOnlyPaddingWorks) {
 TEST_F(AttentionTest, ThreadsDoNotChangeABit) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t kv_heads : {1, 2, 5}) {
-      const Case c{.dtype = dtype,
-                   .heads = 2 * kv_heads,
-                   .kv_heads = kv_heads,
-                   .head_dim = 40,
-                   .lengths = {333, 64, 7}};
-      Problem one(c), many(c);
-      KernelContext single{1, &workspace_};
-      one.forward(single);
-      one.backward(single);
-      for (const int threads : {2, 3, 16}) {
-        KernelContext several{threads, &workspace_};
-        many.forward(several);
-        many.backward(several);
-        EXPECT_EQ(one.o.bytes, many.o.bytes);
-        EXPECT_EQ(one.lse.bytes, many.lse.bytes);
-        EXPECT_EQ(one.dq.bytes, many.dq.bytes);
-        EXPECT_EQ(one.dk.bytes, many.dk.bytes);
-        EXPECT_EQ(one.dv.bytes, many.dv.bytes);
+      for (const std::int64_t window : {0, 70}) {
+        const Case c{.dtype = dtype,
+                     .heads = 2 * kv_heads,
+                     .kv_heads = kv_heads,
+                     .head_dim = 40,
+                     .lengths = {333, 64, 7},
+                     .window = window};
+        Problem one(c), many(c);
+        KernelContext single{1, &workspace_};
+        one.forward(single);
+        one.backward(single);
+        for (const int threads : {2, 3, 16}) {
+          KernelContext several{threads, &workspace_};
+          many.forward(several);
+          many.backward(several);
+          EXPECT_TRUE(one.same_bits(many)) << threads;
+        }
       }
     }
   }
@@ -412,8 +442,9 @@ TEST_F(AttentionTest, BackwardMatchesFiniteDifferences) {
 
 TEST_F(AttentionTest, DecodeEqualsForward) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const std::int64_t dim : {8, 40, 64}) {
-      const Case c{.dtype = dtype, .heads = 6, .kv_heads = 2, .head_dim = dim, .lengths = {150}};
+    for (const auto& [dim, window] : {std::pair{8, 0}, {40, 0}, {64, 0}, {24, 1}, {24, 70}, {256, 5}}) {
+      const Case c{
+          .dtype = dtype, .heads = 6, .kv_heads = 2, .head_dim = dim, .lengths = {150}, .window = window};
       Problem p(c);
       KernelContext context{2, &workspace_};
       p.forward(context);
@@ -429,7 +460,8 @@ TEST_F(AttentionTest, DecodeEqualsForward) {
         for (std::int64_t r = 150 - fresh; r < 150; ++r) {
           for (std::int64_t col = 0; col < p.o.cols; ++col) expected.push_back(p.o.at(r, col));
         }
-        EXPECT_LT(error_of(o, expected), dtype == DType::f32 ? 2e-5 : 2e-2) << dim << " " << fresh;
+        EXPECT_LT(error_of(o, expected), dtype == DType::f32 ? 2e-5 : 2e-2)
+            << dim << " " << window << " " << fresh;
       }
     }
   }

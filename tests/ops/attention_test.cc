@@ -15,7 +15,9 @@ Doubles reference_attention(const Doubles& qkv, const Segments& segments, const 
       for (std::int64_t i = segment.begin; i < segment.begin + segment.length; ++i) {
         std::vector<double> p;
         double top = -INFINITY, total = 0;
-        for (std::int64_t j = segment.begin; j <= i; ++j) {
+        const std::int64_t first =
+            s.window == 0 ? segment.begin : std::max<std::int64_t>(segment.begin, i - s.window + 1);
+        for (std::int64_t j = first; j <= i; ++j) {
           double score = 0;
           for (std::int64_t e = 0; e < s.head_dim; ++e) {
             score += qkv.at(i, h * s.head_dim + e) * qkv.at(j, k_begin + g * s.head_dim + e);
@@ -27,8 +29,7 @@ Doubles reference_attention(const Doubles& qkv, const Segments& segments, const 
         for (std::size_t j = 0; j < p.size(); ++j) {
           for (std::int64_t e = 0; e < s.head_dim; ++e) {
             o.at(i, h * s.head_dim + e) +=
-                p[j] / total *
-                qkv.at(segment.begin + static_cast<std::int64_t>(j), v_begin + g * s.head_dim + e);
+                p[j] / total * qkv.at(first + static_cast<std::int64_t>(j), v_begin + g * s.head_dim + e);
           }
         }
       }
@@ -37,9 +38,10 @@ Doubles reference_attention(const Doubles& qkv, const Segments& segments, const 
   return o;
 }
 
-void check_attention(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim) {
+void check_attention(std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+                     std::int64_t window = 0) {
   const AttentionShape shape{heads, kv_heads, head_dim,
-                             static_cast<float>(0.8 / std::sqrt(static_cast<double>(head_dim)))};
+                             static_cast<float>(0.8 / std::sqrt(static_cast<double>(head_dim))), window};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t tokens : {1, 7, 129}) {
       SCOPED_TRACE(
@@ -72,8 +74,13 @@ TEST(Attention, GroupedQueries) {
   check_attention(3, 1, 65);
 }
 
-TEST(Attention, CachedContinuationEqualsTheWhole) {
-  const AttentionShape shape{4, 2, 16, 0.25f};
+TEST(Attention, Window) {
+  check_attention(2, 1, 5, 3);
+  check_attention(2, 2, 8, 64);
+}
+
+void check_cached(std::int64_t window) {
+  const AttentionShape shape{4, 2, 16, 0.25f, window};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     OpContext env(dtype, 2, false);
     Rng rng(2, "cache");
@@ -104,6 +111,10 @@ TEST(Attention, CachedContinuationEqualsTheWhole) {
     }
     EXPECT_EQ(cache.length(), 9);
   }
+}
+TEST(Attention, CachedContinuationEqualsTheWhole) {
+  check_cached(0);
+  check_cached(3);
 }
 
 TEST(Attention, RefusesABatchThatDoesNotContinueTheCache) {
@@ -136,6 +147,8 @@ TEST(Attention, RefusesWrongShapes) {
 TEST(Attention, FlopsAreHalfASquareTwice) {
   const Segments segments(std::vector<std::int32_t>{10, 4}, std::vector<std::int64_t>{0, 1}, 20);
   EXPECT_EQ(attention_forward_flops(segments, {3, 1, 8, 1}), 2.0 * (100 + 16) * 24);
+  EXPECT_EQ(attention_forward_flops(segments, {3, 1, 8, 1, 6}), 2.0 * (100 - 16 + 16) * 24);
+  EXPECT_EQ(attention_forward_flops(segments, {3, 1, 8, 1, 10}), 2.0 * (100 + 16) * 24);
 }
 
 }  // namespace

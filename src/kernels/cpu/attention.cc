@@ -51,7 +51,7 @@ struct KeyTile {
 
 struct QueryTile {
   std::int64_t span, kv_head, first, rows, keys;
-  std::int64_t cost() const { return rows * keys; }
+  std::int64_t position() const { return keys - rows; }  // of the first row
 };
 
 struct Scratch {
@@ -73,6 +73,7 @@ class Forward {
         lse_(lse),
         spans_(spans),
         tiles_(choose_tiles(q.dtype)),
+        window_(window_of(shape)),
         width_(round_up(shape.head_dim, kTileLanes)),
         cells_(width_ / tiles_.pair) {}
 
@@ -142,7 +143,11 @@ class Forward {
     });
     // The largest first, so that threads end together.
     std::sort(queries_, queries_ + n,
-              [](const QueryTile& a, const QueryTile& b) { return a.cost() > b.cost(); });
+              [this](const QueryTile& a, const QueryTile& b) { return cost(a) > cost(b); });
+  }
+
+  std::int64_t cost(const QueryTile& tile) const {
+    return tile.rows * (tile.keys - first_key(tile.position(), window_));
   }
 
   Scratch take_scratch() {
@@ -160,7 +165,7 @@ class Forward {
       const std::int64_t begin = spans_[static_cast<std::size_t>(tile.span)].q_begin + tile.first;
       tiles_.pack(head_rows(q_, begin, tile.rows, head, shape_.head_dim), width_, scratch.q);
       const std::int64_t last = (tile.keys - 1) / kKeyTile;
-      for (std::int64_t t = last; t >= 0; --t) {
+      for (std::int64_t t = last; t >= first_key(tile.position(), window_) / kKeyTile; --t) {
         step(tile, key_tiles_[first_tile_[tile.span] + t], t == last, scratch);
       }
       finish(tile, head, begin, scratch);
@@ -169,7 +174,7 @@ class Forward {
 
   void step(const QueryTile& tile, const KeyTile& keys, bool first, const Scratch& scratch) {
     const std::int64_t count = std::min(keys.count, tile.keys - keys.first);
-    const std::int64_t visible = tile.keys - tile.rows - keys.first + 1;
+    const std::int64_t visible = tile.position() - keys.first + 1;
     const std::int64_t at = packed_at(keys, tile.kv_head), pair = tiles_.pair;
     for_visible_blocks(tile.rows, count, visible,
                        [&](std::int64_t row, std::int64_t rows, std::int64_t needed) {
@@ -188,6 +193,7 @@ class Forward {
     tiles_.softmax({.rows = tile.rows,
                     .cols = count,
                     .visible = visible,
+                    .window = window_,
                     .s = scratch.s,
                     .s_row = kKeyTile,
                     .scale = shape_.scale * kLog2E,
@@ -231,6 +237,7 @@ class Forward {
   View o_, lse_;
   std::span<const AttentionSpan> spans_;
   const TileKernels& tiles_;
+  std::int64_t window_;
   std::int64_t width_, cells_;  // padded channels of a head: values, cells
   KeyTile* key_tiles_ = nullptr;
   std::int64_t* first_tile_ = nullptr;  // of each span

@@ -24,6 +24,11 @@ __mmask16 lanes_below(std::int64_t n) {
   return n <= 0 ? __mmask16{0} : static_cast<__mmask16>((1u << n) - 1);
 }
 
+// Lanes [from, to), each counted from the vector's first.
+__mmask16 lanes_between(std::int64_t from, std::int64_t to) {
+  return static_cast<__mmask16>(lanes_below(to) & ~lanes_below(from));
+}
+
 // 2^x, relative error below 2e-7.
 __m512 power_of_two(__m512 x) {
   const __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -169,18 +174,23 @@ void softmax(const TileSoftmax& t) {
     const float* s = t.s + r * t.s_row;
     Cell* p = t.p + r * t.p_row;
     const std::int64_t allowed = smaller(t.cols, t.visible + r);
+    const std::int64_t low = t.visible + r - t.window, from = low < 0 ? 0 : smaller(low, padded);
+    const std::int64_t begin = from / 16 * 16;
     __m512 largest = _mm512_set1_ps(-__builtin_inff());
-    for (std::int64_t j = 0; j < allowed; j += 16) {
-      largest = _mm512_mask_max_ps(largest, lanes_below(allowed - j), largest, _mm512_loadu_ps(s + j));
+    for (std::int64_t j = begin; j < allowed; j += 16) {
+      largest =
+          _mm512_mask_max_ps(largest, lanes_between(from - j, allowed - j), largest, _mm512_loadu_ps(s + j));
     }
     float top = _mm512_reduce_max_ps(largest) * t.scale;
     if (!t.first && t.max[r] > top) top = t.max[r];
     const __m512 minus_top = _mm512_set1_ps(-top);
     __m512 total = _mm512_setzero_ps();
     std::int64_t j = 0;
+    for (; j < begin; j += 16)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + j / 2), _mm256_setzero_si256());
     for (; j < allowed; j += 16) {
       const __m512 power = power_of_two(_mm512_fmadd_ps(_mm512_loadu_ps(s + j), scale, minus_top));
-      const __m512 value = _mm512_maskz_mov_ps(lanes_below(allowed - j), power);
+      const __m512 value = _mm512_maskz_mov_ps(lanes_between(from - j, allowed - j), power);
       total = _mm512_add_ps(total, value);
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + j / 2), bits(_mm512_cvtneps_pbh(value)));
     }
@@ -208,7 +218,7 @@ struct RowGradient {
 };
 
 RowGradient row_gradient(const TileGradient& t, std::int64_t r, std::int64_t j) {
-  const __mmask16 mask = lanes_below(smaller(t.cols, t.visible + r) - j);
+  const __mmask16 mask = lanes_between(t.visible + r - t.window - j, smaller(t.cols, t.visible + r) - j);
   const __m512 s = _mm512_loadu_ps(t.s + r * t.s_row + j), dp = _mm512_loadu_ps(t.dp + r * t.s_row + j);
   const __m512 exponent = _mm512_fmsub_ps(s, _mm512_set1_ps(t.scale), _mm512_set1_ps(t.lse[r]));
   const __m512 p = _mm512_maskz_mov_ps(mask, power_of_two(exponent));
@@ -225,7 +235,7 @@ void gradient(const TileGradient& t) {
   for (std::int64_t r = 0; r < t.rows; r += 2) {
     const bool both = r + 1 < t.rows;
     for (std::int64_t j = 0; j < padded; j += 16) {
-      if (j > t.visible + r) {  // beyond what either row may see
+      if (j > t.visible + r || j + 16 <= t.visible + r - t.window) {  // neither row may see any
         _mm512_storeu_si512(t.p_pairs + r / 2 * t.s_row + j, _mm512_setzero_si512());
         _mm512_storeu_si512(t.ds_pairs + r / 2 * t.s_row + j, _mm512_setzero_si512());
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(t.ds + (r * t.s_row + j) / 2), _mm256_setzero_si256());

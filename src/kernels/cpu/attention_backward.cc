@@ -1,8 +1,9 @@
 // Backward. With p = exp(scale * q k^T - lse) and delta = rowsum(dout * o):
 //   dv += p^T dout,  ds = p * (dout v^T - delta),  dk += scale * ds^T q,  dq += scale * ds k
 // Sums in f32, over key tiles (dq) and over query heads of the group and query tiles (dk, dv), each in
-// increasing order. Two schedules that give the same bits: whole heads (five products a pair of tiles), or,
-// where there are too few heads for the threads, dq and then dk, dv tile by tile (seven products).
+// increasing order; pairs of tiles outside the window are left out. Two schedules that give the same bits:
+// whole heads (five products a pair of tiles), or, where there are too few heads for the threads, dq and then
+// dk, dv tile by tile (seven products).
 #include <algorithm>
 
 #include "core/parallel.h"
@@ -38,8 +39,7 @@ struct Target {
 };
 
 struct Unit {
-  std::int64_t begin, length, kv_head;
-  std::int64_t cost() const { return length * length; }
+  std::int64_t begin, length, kv_head, cost;
   std::int64_t num_tiles() const { return (length + kTile - 1) / kTile; }
   std::int64_t rows_of(std::int64_t tile) const { return std::min(kTile, length - tile * kTile); }
 };
@@ -53,6 +53,7 @@ class Backward {
         shape_(call.shape),
         group_(call.shape.heads / call.shape.kv_heads),
         tiles_(choose_tiles(call.q.dtype)),
+        window_(window_of(call.shape)),
         width_(round_up(shape_.head_dim, kTileLanes)),
         cells_(width_ / tiles_.pair),
         threads_(std::max(1, context.threads)) {}
@@ -77,10 +78,17 @@ class Backward {
       if (segment.padding) continue;
       longest_ = std::max<std::int64_t>(longest_, segment.length);
       for (std::int64_t head = 0; head < shape_.kv_heads; ++head) {
-        units_[num_units_++] = {segment.begin, segment.length, head};
+        units_[num_units_++] = {segment.begin, segment.length, head,
+                                segment.length * std::min<std::int64_t>(segment.length, window_)};
       }
     }
-    std::sort(units_, units_ + num_units_, [](const Unit& a, const Unit& b) { return a.cost() > b.cost(); });
+    std::sort(units_, units_ + num_units_, [](const Unit& a, const Unit& b) { return a.cost > b.cost; });
+  }
+
+  // Key tiles [first, i] meet query tile i; query tiles [j, last] meet key tile j.
+  std::int64_t first_key_tile(std::int64_t i) const { return first_key(i * kTile, window_) / kTile; }
+  std::int64_t last_query_tile(const Unit& unit, std::int64_t j) const {
+    return std::min(unit.num_tiles() - 1, ((j + 1) * kTile + window_ - 2) / kTile);
   }
 
   // Largest first to the least loaded thread: is that nearer to an even split than seven products to five?
@@ -89,8 +97,8 @@ class Backward {
     std::fill_n(load, threads_, 0);
     std::int64_t total = 0;
     for (std::int64_t i = 0; i < num_units_; ++i) {
-      *std::min_element(load, load + threads_) += units_[i].cost();
-      total += units_[i].cost();
+      *std::min_element(load, load + threads_) += units_[i].cost;
+      total += units_[i].cost;
     }
     return *std::max_element(load, load + threads_) * threads_ * 5 <= total * 7;
   }
@@ -166,6 +174,7 @@ class Backward {
     tiles_.gradient({.rows = rows,
                      .cols = keys,
                      .visible = visible,
+                     .window = window_,
                      .s = scratch.s,
                      .dp = scratch.dp,
                      .s_row = kTile,
@@ -251,12 +260,12 @@ class Backward {
       const std::int64_t head = unit.kv_head * group_ + g;
       pack_queries(unit, head, buffers.queries);
       for (std::int64_t j = 0; j < unit.num_tiles(); ++j) {
-        for (std::int64_t i = j; i < unit.num_tiles(); ++i) {
+        for (std::int64_t i = j; i <= last_query_tile(unit, j); ++i) {
           pair(unit, buffers.keys, buffers.queries, i, j, scratch,
                {.dq = buffers.dq + i * kTile * width_,
                 .dk = buffers.dk + j * kTile * width_,
                 .dv = buffers.dv + j * kTile * width_,
-                .first_dq = j == 0,
+                .first_dq = j == first_key_tile(i),
                 .first_dk = g == 0 && i == j});
         }
       }
@@ -290,8 +299,8 @@ class Backward {
     std::int64_t count = 0;
     for (std::int64_t u = 0; u < num_units_; ++u) {
       for (std::int64_t t = 0; t < units_[u].num_tiles(); ++t) {
-        for (std::int64_t g = 0; g < group_; ++g) tasks[count++] = {u, t, g, 3 * (t + 1)};
-        tasks[count++] = {u, t, -1, 4 * (units_[u].num_tiles() - t) * group_};
+        for (std::int64_t g = 0; g < group_; ++g) tasks[count++] = {u, t, g, 3 * (t - first_key_tile(t) + 1)};
+        tasks[count++] = {u, t, -1, 4 * (last_query_tile(units_[u], t) - t + 1) * group_};
       }
     }
     std::sort(tasks, tasks + count, [](const TileTask& a, const TileTask& b) { return a.cost > b.cost; });
@@ -310,8 +319,9 @@ class Backward {
   void query_tile(const TileTask& task, const KeyPack& keys, const QueryPack& queries, float* dq,
                   const Scratch& scratch) {
     const Unit& unit = units_[task.unit];
-    for (std::int64_t j = 0; j <= task.tile; ++j) {
-      pair(unit, keys, queries, task.tile, j, scratch, {.dq = dq, .first_dq = j == 0});
+    const std::int64_t first = first_key_tile(task.tile);
+    for (std::int64_t j = first; j <= task.tile; ++j) {
+      pair(unit, keys, queries, task.tile, j, scratch, {.dq = dq, .first_dq = j == first});
     }
     store_queries(unit, unit.kv_head * group_ + task.group_head, task.tile * kTile, unit.rows_of(task.tile),
                   dq);
@@ -321,7 +331,7 @@ class Backward {
                 const Scratch& scratch) {
     const Unit& unit = units_[task.unit];
     for (std::int64_t g = 0; g < group_; ++g) {
-      for (std::int64_t i = task.tile; i < unit.num_tiles(); ++i) {
+      for (std::int64_t i = task.tile; i <= last_query_tile(unit, task.tile); ++i) {
         pair(unit, keys, queries[g], i, task.tile, scratch,
              {.dk = dk, .dv = dv, .first_dk = g == 0 && i == task.tile});
       }
@@ -335,6 +345,7 @@ class Backward {
   const AttentionShape& shape_;
   std::int64_t group_;  // query heads of a key/value head
   const TileKernels& tiles_;
+  std::int64_t window_;
   std::int64_t width_, cells_;  // padded channels of a head: values, cells
   std::int64_t threads_;
   Unit* units_ = nullptr;

@@ -72,6 +72,7 @@ class Decode {
         call_(call),
         shape_(call.shape),
         group_(shape_.heads / shape_.kv_heads),
+        window_(window_of(shape_)),
         width_(round_up(shape_.head_dim, kTileLanes)) {}
 
   void run() {
@@ -90,6 +91,8 @@ class Decode {
   // Query x = g * T + i of a group is row i of head kv_head * group + g.
   std::int64_t keys_seen(std::int64_t x) const { return call_.k.rows - call_.q.rows + x % call_.q.rows + 1; }
 
+  std::int64_t window_begin(std::int64_t x) const { return first_key(keys_seen(x) - 1, window_); }
+
   void attend(std::int64_t kv_head, const Scratch& scratch) {
     const std::int64_t rows = call_.q.rows, dim = shape_.head_dim;
     const auto* queries = reinterpret_cast<const float*>(scratch.queries);
@@ -103,20 +106,23 @@ class Decode {
         const std::int64_t count = std::min(kBlock, cache.rows - first);
         f32_tiles().pack(head_rows(cache, first, count, kv_head, dim), width_, scratch.rows);
         for (std::int64_t x = 0; x < group_ * rows; ++x) {
-          const std::int64_t seen = std::clamp<std::int64_t>(keys_seen(x) - first, 0, count);
-          if (seen > 0) body(x, scratch.scores + x * cache.rows + first, seen);
+          const std::int64_t end = std::min(keys_seen(x) - first, count);
+          const std::int64_t from = std::max<std::int64_t>(window_begin(x) - first, 0);
+          if (from < end) body(x, scratch.scores + x * cache.rows + first + from, from, end - from);
         }
       }
     };
     const auto dot = HWY_DYNAMIC_DISPATCH(dot_all);
-    for_blocks(call_.k, [&](std::int64_t x, float* scores, std::int64_t count) {
-      dot(queries + x * width_, block, count, width_, scores);
+    for_blocks(call_.k, [&](std::int64_t x, float* scores, std::int64_t from, std::int64_t count) {
+      dot(queries + x * width_, block + from * width_, count, width_, scores);
     });
-    for (std::int64_t x = 0; x < group_ * rows; ++x) softmax(scratch.scores + x * call_.k.rows, keys_seen(x));
+    for (std::int64_t x = 0; x < group_ * rows; ++x) {
+      softmax(scratch.scores + x * call_.k.rows + window_begin(x), keys_seen(x) - window_begin(x));
+    }
     std::fill_n(scratch.out, group_ * rows * width_, 0.0f);
     const auto add = HWY_DYNAMIC_DISPATCH(add_all);
-    for_blocks(call_.v, [&](std::int64_t x, const float* factors, std::int64_t count) {
-      add(factors, block, count, width_, scratch.out + x * width_);
+    for_blocks(call_.v, [&](std::int64_t x, const float* factors, std::int64_t from, std::int64_t count) {
+      add(factors, block + from * width_, count, width_, scratch.out + x * width_);
     });
     for (std::int64_t g = 0; g < group_; ++g) {
       f32_tiles().store(scratch.out + g * rows * width_, width_, nullptr, 1.0f,
@@ -137,12 +143,17 @@ class Decode {
   KernelContext& context_;
   const AttentionDecode& call_;
   const AttentionShape& shape_;
-  std::int64_t group_, width_;
+  std::int64_t group_, window_, width_;
 };
 
-void decode(KernelContext& context, const AttentionDecode& call) {
-  LODE_ASSERT(call.q.rows <= call.k.rows && call.k.rows == call.v.rows && call.q.dtype == call.k.dtype);
-  if (call.q.empty()) return;
+void decode(KernelContext& context, const AttentionDecode& whole) {
+  LODE_ASSERT(whole.q.rows <= whole.k.rows && whole.k.rows == whole.v.rows && whole.q.dtype == whole.k.dtype);
+  if (whole.q.empty()) return;
+  // Keys before the first new token's window play no part.
+  const std::int64_t begin = first_key(whole.k.rows - whole.q.rows, window_of(whole.shape));
+  AttentionDecode call = whole;
+  call.k = whole.k.slice_rows(begin, whole.k.rows - begin);
+  call.v = whole.v.slice_rows(begin, whole.v.rows - begin);
   if (call.q.rows <= kMostRows) return Decode(context, call).run();
   const AttentionSpan span{0, call.q.rows, 0, call.k.rows};
   attend_spans(context, call.shape, call.q, call.k, call.v, {&span, 1}, call.o, {});

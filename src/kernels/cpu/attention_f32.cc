@@ -44,6 +44,11 @@ HWY_INLINE hn::Mask<F32> lanes_below(std::int64_t n) {
   return hn::FirstN(F32(), static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, lanes())));
 }
 
+// Lanes [from, to), each counted from the vector's first.
+HWY_INLINE hn::Mask<F32> lanes_between(std::int64_t from, std::int64_t to) {
+  return hn::AndNot(lanes_below(from), lanes_below(to));
+}
+
 // 2^x for x up to 127, 0 below -126; relative error below 3e-7. NaN stays NaN.
 HWY_INLINE Vector power_of_two(Vector x) {
   const F32 d;
@@ -142,18 +147,21 @@ void softmax(const TileSoftmax& t) {
   for (std::int64_t r = 0; r < t.rows; ++r) {
     const float* s = t.s + r * t.s_row;
     const std::int64_t allowed = std::min(t.cols, t.visible + r);
+    const std::int64_t from = std::clamp<std::int64_t>(t.visible + r - t.window, 0, padded);
+    const std::int64_t begin = from / lanes() * lanes();
     const Vector least = hn::Set(d, -std::numeric_limits<float>::infinity());
     Vector largest = least;
-    for (std::int64_t j = 0; j < allowed; j += lanes()) {
-      largest = hn::Max(hn::IfThenElse(lanes_below(allowed - j), load(s + j), least), largest);
+    for (std::int64_t j = begin; j < allowed; j += lanes()) {
+      largest = hn::Max(hn::IfThenElse(lanes_between(from - j, allowed - j), load(s + j), least), largest);
     }
     float top = hn::GetLane(hn::MaxOfLanes(d, largest)) * t.scale;
     if (!t.first) top = std::max(top, t.max[r]);
     Vector total = hn::Zero(d);
     std::int64_t j = 0;
+    for (; j < begin; j += lanes()) store_cells(hn::Zero(d), t.p + r * t.p_row + j);
     for (; j < allowed; j += lanes()) {
       const Vector power = power_of_two(hn::MulSub(load(s + j), scale, hn::Set(d, top)));
-      const Vector value = hn::IfThenElseZero(lanes_below(allowed - j), power);
+      const Vector value = hn::IfThenElseZero(lanes_between(from - j, allowed - j), power);
       total = hn::Add(total, value);
       store_cells(value, t.p + r * t.p_row + j);
     }
@@ -177,11 +185,11 @@ void gradient(const TileGradient& t) {
   const F32 d;
   const std::int64_t padded = (t.cols + kTileLanes - 1) / kTileLanes * kTileLanes;
   for (std::int64_t r = 0; r < t.rows; ++r) {
-    const std::int64_t allowed = std::min(t.cols, t.visible + r);
+    const std::int64_t allowed = std::min(t.cols, t.visible + r), from = t.visible + r - t.window;
     const Vector scale = hn::Set(d, t.scale), lse = hn::Set(d, t.lse[r]), delta = hn::Set(d, t.delta[r]);
     for (std::int64_t j = 0; j < padded; j += lanes()) {
       const std::int64_t at = r * t.s_row + j;
-      const auto mask = lanes_below(allowed - j);
+      const auto mask = lanes_between(from - j, allowed - j);
       const Vector p = power_of_two(hn::MulSub(load(t.s + at), scale, lse));
       store_cells(hn::IfThenElseZero(mask, p), t.p_pairs + at);
       store_cells(hn::IfThenElseZero(mask, hn::Mul(p, hn::Sub(load(t.dp + at), delta))), t.ds + at);

@@ -11,6 +11,15 @@ namespace lode {
 inline constexpr std::int64_t kQueryTile = 64, kKeyTile = 64;
 inline constexpr float kLog2E = 1.44269504f;
 
+// The window in keys, of a size beyond any length when there is none.
+inline std::int64_t window_of(const AttentionShape& shape) {
+  return shape.window > 0 ? shape.window : std::int64_t{1} << 40;
+}
+// The first key that the query at `position` sees.
+inline std::int64_t first_key(std::int64_t position, std::int64_t window) {
+  return position < window ? 0 : position - window + 1;
+}
+
 // Queries [q_begin, q_begin + q_count) against keys [k_begin, k_begin + k_count): the last query sees the
 // last key, and each query before it one key less.
 struct AttentionSpan {

@@ -38,9 +38,10 @@ struct TileProduct {
   bool add;
 };
 
-// One step of the softmax over keys seen so far. Key j of row r is allowed when j < visible + r and j < cols.
+// One step of the softmax over keys seen so far. Key j of row r is allowed when visible + r - window <= j <
+// visible + r and j < cols; not every row needs an allowed key, except in the first step.
 struct TileSoftmax {
-  std::int64_t rows, cols, visible;
+  std::int64_t rows, cols, visible, window;
   const float* s;  // [rows, s_row] products, not yet scaled
   std::int64_t s_row;
   float scale;       // includes log2(e): powers of two are taken
@@ -53,9 +54,9 @@ struct TileSoftmax {
   std::int64_t p_row;
 };
 
-// p = 2^(scale * s - lse), ds = p * (dp - delta), 0 where not allowed.
+// p = 2^(scale * s - lse), ds = p * (dp - delta), 0 where not allowed (as for the softmax).
 struct TileGradient {
-  std::int64_t rows, cols, visible;
+  std::int64_t rows, cols, visible, window;
   const float *s, *dp;  // [rows, s_row]
   std::int64_t s_row;
   float scale;
