@@ -13,8 +13,8 @@ namespace lode {
 constinit KernelSlot<void(const NormForward&)> norm_forward("norm_forward");
 constinit KernelSlot<void(const NormBackward&)> norm_backward("norm_backward");
 constinit KernelSlot<void(const RotaryApply&)> rotary_apply("rotary_apply");
-constinit KernelSlot<void(ConstView, View)> swiglu_forward("swiglu_forward");
-constinit KernelSlot<void(ConstView, ConstView, View)> swiglu_backward("swiglu_backward");
+constinit KernelSlot<void(GateKind, ConstView, View)> gated_forward("gated_forward");
+constinit KernelSlot<void(GateKind, ConstView, ConstView, View)> gated_backward("gated_backward");
 constinit KernelSlot<void(GeluKind, ConstView, View)> gelu_forward("gelu_forward");
 constinit KernelSlot<void(GeluKind, ConstView, ConstView, View)> gelu_backward("gelu_backward");
 constinit KernelSlot<void(std::span<const std::int32_t>, ConstView, float, bool, View)> embedding_forward(

@@ -91,7 +91,7 @@ Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD, cons
   const Value up = layer.up(context, x_TD, batch);
   Value act_TI;
   if (spec_.mlp == MlpKind::gated) {
-    act_TI = swiglu(context, up);
+    act_TI = gated(context, up, GateKind::silu);
   } else {
     act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
   }

@@ -4,25 +4,25 @@
 
 namespace lode {
 
-Value swiglu(Context& context, const Value& gate_up) {
+Value gated(Context& context, const Value& gate_up, GateKind kind) {
   LODE_ASSERT(gate_up.data.cols() % 2 == 0);
   Tensor y = context.activation(gate_up.data.rows(), gate_up.data.cols() / 2);
   {
-    OpTimer timer(context, "swiglu", 0, static_cast<double>(y.bytes()) * 3);
-    swiglu_forward(y.dtype(), context.kernel, gate_up.data.view(), y.view());
+    OpTimer timer(context, "gated", 0, static_cast<double>(y.bytes()) * 3);
+    gated_forward(y.dtype(), context.kernel, kind, gate_up.data.view(), y.view());
   }
-  inspect(context, "swiglu", y);
+  inspect(context, "gated", y);
   Value out = make_value(context, std::move(y), gate_up.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(
-      context, "swiglu", out.gradient,
-      [id = out.gradient, x_id = gate_up.gradient, saved = Saved(gate_up.data)](Context& c, Tape& tape) {
-        const Tensor dy = tape.take_gradient(id);
-        OpTimer timer(c, "swiglu backward", 0, static_cast<double>(dy.bytes()) * 5);
-        Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
-        swiglu_backward(dy.dtype(), c.kernel, dy.view(), saved.get().view(), dx.view());
-        tape.add_gradient(c, x_id, std::move(dx));
-      });
+  context.tape->record(context, "gated", out.gradient,
+                       [id = out.gradient, x_id = gate_up.gradient, kind, saved = Saved(gate_up.data)](
+                           Context& c, Tape& tape) {
+                         const Tensor dy = tape.take_gradient(id);
+                         OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
+                         Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
+                         gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get().view(), dx.view());
+                         tape.add_gradient(c, x_id, std::move(dx));
+                       });
   return out;
 }
 

@@ -7,7 +7,7 @@
 namespace lode {
 
 // gate_up [T, 2I], gate first -> [T, I].
-Value swiglu(Context& context, const Value& gate_up);
+Value gated(Context& context, const Value& gate_up, GateKind kind);
 // [T, I] -> [T, I].
 Value gelu(Context& context, const Value& x, GeluKind kind);
 

@@ -14,6 +14,7 @@ struct NormParameters {
   float eps = 1e-5f;
   Weight* weight = nullptr;
   Weight* bias = nullptr;  // LayerNorm only
+  float offset = 0;        // added to the weight: 1 where files hold weights centred on zero
 };
 
 struct AddNorm {
@@ -23,5 +24,11 @@ struct AddNorm {
 
 // delta: nullptr for a plain norm of x.
 AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& parameters);
+
+// RMSNorm of every query and key head of a fused projection by itself, in place (its producer needs its
+// output no more): x [T, >= (heads + kv_heads) * E], the weights [1, E] shared by the heads; the columns
+// behind stay. Consumes x: its data is changed.
+Value norm_heads(Context& context, Value x, std::int64_t heads, std::int64_t kv_heads,
+                 const NormParameters& queries, const NormParameters& keys);
 
 }  // namespace lode

@@ -20,28 +20,37 @@ void fill_wide(Matrix& matrix, Rng& rng) {
   });
 }
 
-struct SwigluForwardCase {
+double act(GateKind kind, double x) {
+  if (kind == GateKind::silu) return silu(x);
+  return gelu(kind == GateKind::gelu_erf ? GeluKind::erf : GeluKind::tanh, x);
+}
+
+template <GateKind kind>
+struct GatedForwardCase {
   Matrix gate_up, y;
-  SwigluForwardCase(const Make& m, Rng& rng)
+  GatedForwardCase(const Make& m, Rng& rng)
       : gate_up(m.dtype, m.shape.rows, 2 * m.shape.cols, m.gap),
         y(m.dtype, m.shape.rows, m.shape.cols, m.gap) {
     fill_wide(gate_up, rng);
   }
-  void run(KernelContext& context) { swiglu_forward(y.dtype(), context, gate_up.view(), y.view()); }
+  void run(KernelContext& context) { gated_forward(y.dtype(), context, kind, gate_up.view(), y.view()); }
   void check() const {
     expect_near(
-        y, [&](auto r, auto c) { return silu(gate_up.at(r, c)) * gate_up.at(r, c + y.cols()); },
+        y, [&](auto r, auto c) { return act(kind, gate_up.at(r, c)) * gate_up.at(r, c + y.cols()); },
         tolerance_of(y.dtype(), 1e-6), "y");
   }
   std::vector<const Matrix*> outputs() const { return {&y}; }
 };
-TEST(Swiglu, Forward) {
-  check_kernel<SwigluForwardCase>();
+TEST(Gated, Forward) {
+  check_kernel<GatedForwardCase<GateKind::silu>>();
+  check_kernel<GatedForwardCase<GateKind::gelu_erf>>();
+  check_kernel<GatedForwardCase<GateKind::gelu_tanh>>();
 }
 
-struct SwigluBackwardCase {
+template <GateKind kind>
+struct GatedBackwardCase {
   Matrix dy, gate_up, dgate_up;
-  SwigluBackwardCase(const Make& m, Rng& rng)
+  GatedBackwardCase(const Make& m, Rng& rng)
       : dy(m.dtype, m.shape.rows, m.shape.cols, m.gap),
         gate_up(m.dtype, m.shape.rows, 2 * m.shape.cols, m.gap),
         dgate_up(gate_up) {
@@ -49,20 +58,23 @@ struct SwigluBackwardCase {
     dy.fill_normal(rng);
   }
   void run(KernelContext& context) {
-    swiglu_backward(dy.dtype(), context, dy.view(), gate_up.view(), dgate_up.view());
+    gated_backward(dy.dtype(), context, kind, dy.view(), gate_up.view(), dgate_up.view());
   }
   void check() const {
     const std::int64_t n = dy.cols();
     const auto want = [&](std::int64_t r, std::int64_t c) {
       const double d = dy.at(r, c % n), g = gate_up.at(r, c % n), u = gate_up.at(r, c % n + n);
-      return c < n ? d * u * central_difference(silu, g) : d * silu(g);
+      const auto f = [](double x) { return act(kind, x); };
+      return c < n ? d * u * central_difference(f, g) : d * f(g);
     };
     expect_near(dgate_up, want, tolerance_of(dy.dtype(), 3e-6), "dgate_up");
   }
   std::vector<const Matrix*> outputs() const { return {&dgate_up}; }
 };
-TEST(Swiglu, BackwardEqualsDifferences) {
-  check_kernel<SwigluBackwardCase>();
+TEST(Gated, BackwardEqualsDifferences) {
+  check_kernel<GatedBackwardCase<GateKind::silu>>();
+  check_kernel<GatedBackwardCase<GateKind::gelu_erf>>();
+  check_kernel<GatedBackwardCase<GateKind::gelu_tanh>>();
 }
 
 template <GeluKind kind>
@@ -135,13 +147,15 @@ TEST(Activation, HostileValues) {
         expect_near(
             dx, [&](auto, auto c) { return slope(c, 0.5); }, {1e-6, 0}, "gelu gradient");
       }
-      swiglu_forward(dtype, *context, gate_up.view(), y.view());
-      expect_near(y, passed, {1e-30, 0}, "swiglu");
-      swiglu_backward(dtype, *context, dy.view(), gate_up.view(), dgate_up.view());
-      dgate_up.set(0, 6, 1.0);
-      expect_near(
-          dgate_up, [&](auto, auto c) { return c < n ? slope(c, 0.5) : passed(0, c - n); }, {1e-6, 0},
-          "swiglu gradient");
+      for (const GateKind kind : {GateKind::silu, GateKind::gelu_erf, GateKind::gelu_tanh}) {
+        gated_forward(dtype, *context, kind, gate_up.view(), y.view());
+        expect_near(y, passed, {1e-30, 0}, "gated");
+        gated_backward(dtype, *context, kind, dy.view(), gate_up.view(), dgate_up.view());
+        dgate_up.set(0, 6, 1.0);
+        expect_near(
+            dgate_up, [&](auto, auto c) { return c < n ? slope(c, 0.5) : passed(0, c - n); }, {1e-6, 0},
+            "gated gradient");
+      }
     }
   });
 }

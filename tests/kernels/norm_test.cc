@@ -274,5 +274,78 @@ TEST(Norm, RowsOfZerosGiveZeros) {
   });
 }
 
+// Heads of a fused projection: groups of a row, each normalised by itself, with a weight centred on zero.
+struct GroupedCase {
+  static constexpr std::int64_t kGroups = 3;
+  static constexpr float kOffset = 1;
+  std::int64_t d;
+  Matrix x, weight, y, rstd, dy, dx, dweight, dweight_before;
+
+  GroupedCase(const Make& m, Rng& rng)
+      : d(m.shape.cols),
+        x(m.dtype, m.shape.rows, kGroups * d, m.gap),
+        weight(DType::f32, 1, d),
+        y(x),
+        rstd(DType::f32, 1, m.shape.rows * kGroups),
+        dy(x),
+        dx(x),
+        dweight(weight) {
+    for (Matrix* matrix : {&x, &dy, &weight, &dweight}) matrix->fill_normal(rng, 0.3);
+    dweight_before = dweight;
+  }
+  void run(KernelContext& context) {
+    norm_forward(x.dtype(), context,
+                 {.kind = NormKind::rms,
+                  .eps = kEps,
+                  .x = x.view(),
+                  .weight = weight.view(),
+                  .y = y.view(),
+                  .rstd = rstd.view(),
+                  .offset = kOffset,
+                  .groups = kGroups});
+    norm_backward(x.dtype(), context,
+                  {.kind = NormKind::rms,
+                   .dy = dy.view(),
+                   .h = x.view(),
+                   .weight = weight.view(),
+                   .rstd = rstd.view(),
+                   .dx = dx.view(),
+                   .dweight = dweight.view(),
+                   .offset = kOffset,
+                   .groups = kGroups});
+  }
+  void check() const {
+    std::vector<double> sums(static_cast<std::size_t>(d));
+    Matrix want_y(DType::f32, x.rows(), x.cols()), want_dx(want_y);
+    for (std::int64_t r = 0; r < x.rows(); ++r) {
+      for (std::int64_t at = 0; at < x.cols(); at += d) {
+        const double s = statistics(NormKind::rms, d, [&](std::int64_t c) { return x.at(r, at + c); }).rstd;
+        double mean = 0;
+        const auto g = [&](std::int64_t c) { return dy.at(r, at + c) * (kOffset + weight.at(0, c)); };
+        for (std::int64_t c = 0; c < d; ++c) mean += g(c) * x.at(r, at + c) * s / static_cast<double>(d);
+        for (std::int64_t c = 0; c < d; ++c) {
+          const double n = x.at(r, at + c) * s;
+          want_y.set(r, at + c, n * (kOffset + weight.at(0, c)));
+          want_dx.set(r, at + c, s * (g(c) - n * mean));
+          sums[static_cast<std::size_t>(c)] += dy.at(r, at + c) * n;
+        }
+      }
+    }
+    // A lone value's gradient is the small rest of two numbers that cancel.
+    const Tolerance tolerance = tolerance_of(x.dtype(), d == 1 ? 1e-3 : 3e-5);
+    expect_near(
+        y, [&](auto r, auto c) { return want_y.at(r, c); }, tolerance_of(x.dtype(), 2e-5), "y");
+    expect_near(
+        dx, [&](auto r, auto c) { return want_dx.at(r, c); }, tolerance, "dx");
+    expect_near(
+        dweight, [&](auto, auto c) { return dweight_before.at(0, c) + sums[static_cast<std::size_t>(c)]; },
+        {1e-4, 1e-5}, "dweight");
+  }
+  std::vector<const Matrix*> outputs() const { return {&y, &rstd, &dx, &dweight}; }
+};
+TEST(Norm, GroupsWithAnOffset) {
+  check_kernel<GroupedCase>();
+}
+
 }  // namespace
 }  // namespace lode::test

@@ -7,31 +7,42 @@
 namespace lode::test {
 namespace {
 
-OpCase swiglu_case(DType dtype, std::int64_t tokens, std::int64_t channels, Rng& rng) {
+double act(GateKind kind, double v) {
+  if (kind == GateKind::silu) return v / (1 + std::exp(-v));
+  if (kind == GateKind::gelu_erf) return v * 0.5 * std::erfc(-v / std::numbers::sqrt2);
+  return 0.5 * v * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+}
+
+template <GateKind kind>
+OpCase gated_case(DType dtype, std::int64_t tokens, std::int64_t channels, Rng& rng) {
   OpCase op;
   op.inputs = {Doubles(tokens, 2 * channels).fill_normal(rng, dtype, 0, 2)};
   op.reference = [=](const auto& x, const auto&) {
     Doubles y(tokens, channels);
     for (std::int64_t t = 0; t < tokens; ++t) {
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const double gate = x[0].at(t, c), up = x[0].at(t, channels + c);
-        y.at(t, c) = gate / (1 + std::exp(-gate)) * up;
-      }
+      for (std::int64_t c = 0; c < channels; ++c)
+        y.at(t, c) = act(kind, x[0].at(t, c)) * x[0].at(t, channels + c);
     }
     return std::vector<Doubles>{y};
   };
   op.run = [](Context& context, std::vector<Value> x, const std::vector<Weight*>&) {
-    return std::vector<Value>{swiglu(context, x[0])};
+    return std::vector<Value>{gated(context, x[0], kind)};
   };
   return op;
 }
-TEST(Swiglu, ForwardAndGradients) {
-  check_op_at_odd_sizes(swiglu_case);
+TEST(Gated, Silu) {
+  check_op_at_odd_sizes(gated_case<GateKind::silu>);
+}
+TEST(Gated, GeluErf) {
+  check_op_at_odd_sizes(gated_case<GateKind::gelu_erf>);
+}
+TEST(Gated, GeluTanh) {
+  check_op_at_odd_sizes(gated_case<GateKind::gelu_tanh>);
 }
 
-TEST(Swiglu, RefusesAnOddWidth) {
+TEST(Gated, RefusesAnOddWidth) {
   OpContext env;
-  EXPECT_THROW(swiglu(env.context, {env.tensor(Doubles(2, 3))}), Error);
+  EXPECT_THROW(gated(env.context, {env.tensor(Doubles(2, 3))}, GateKind::silu), Error);
 }
 
 template <GeluKind kind>
@@ -40,11 +51,7 @@ OpCase gelu_case(DType dtype, std::int64_t tokens, std::int64_t channels, Rng& r
   op.inputs = {Doubles(tokens, channels).fill_normal(rng, dtype, 0, 2)};
   op.reference = [](const auto& x, const auto&) {
     Doubles y = x[0];
-    for (double& v : y.values) {
-      const double inner = std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v);
-      v = kind == GeluKind::erf ? 0.5 * v * std::erfc(-v / std::numbers::sqrt2)
-                                : 0.5 * v * (1 + std::tanh(inner));
-    }
+    for (double& v : y.values) v = act(kind == GeluKind::erf ? GateKind::gelu_erf : GateKind::gelu_tanh, v);
     return std::vector<Doubles>{y};
   };
   op.run = [](Context& context, std::vector<Value> x, const std::vector<Weight*>&) {

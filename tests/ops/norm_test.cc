@@ -136,5 +136,54 @@ TEST(AddNorm, LeavesItsInputsAlone) {
                Error);
 }
 
+OpCase offset_case(DType dtype, std::int64_t tokens, std::int64_t channels, Rng& rng) {
+  OpCase op = norm_case(dtype, tokens, channels, NormKind::rms, true, rng);
+  op.reference = [plain = op.reference](const auto& x, const auto& w) {
+    std::vector<Doubles> factor = w;
+    for (double& value : factor[0].values) value += 1;
+    return plain(x, factor);
+  };
+  op.run = [](Context& context, std::vector<Value> x, const std::vector<Weight*>& w) {
+    AddNorm out = add_norm(context, x[0], &x[1], {NormKind::rms, kEps, w[0], nullptr, 1});
+    return std::vector<Value>{out.h, out.y};
+  };
+  return op;
+}
+TEST(AddNorm, WeightCentredOnZero) {
+  check_op_at_odd_sizes(offset_case);
+}
+
+// 3 query heads, 2 key heads, 2 columns behind them that stay.
+OpCase heads_case(DType dtype, std::int64_t tokens, std::int64_t head_dim, Rng& rng) {
+  OpCase op;
+  op.inputs = {Doubles(tokens, 5 * head_dim + 2).fill_normal(rng, dtype, 0.5)};
+  for (int i = 0; i < 2; ++i) op.weights.push_back(Doubles(1, head_dim).fill_normal(rng, dtype, 0.2, 0.3));
+  op.reference = [=](const auto& x, const auto& w) {
+    Doubles y = x[0];
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      for (std::int64_t head = 0; head < 5; ++head) {
+        double square = 0;
+        const std::int64_t at = head * head_dim;
+        for (std::int64_t c = 0; c < head_dim; ++c) square += x[0].at(t, at + c) * x[0].at(t, at + c);
+        const double rstd = 1 / std::sqrt(square / static_cast<double>(head_dim) + static_cast<double>(kEps));
+        for (std::int64_t c = 0; c < head_dim; ++c)
+          y.at(t, at + c) *= rstd * (head < 3 ? 1 + w[0].at(0, c) : w[1].at(0, c));
+      }
+    }
+    return std::vector<Doubles>{y};
+  };
+  op.run = [](Context& context, std::vector<Value> x, const std::vector<Weight*>& w) {
+    return std::vector<Value>{norm_heads(context, std::move(x[0]), 3, 2,
+                                         {NormKind::rms, kEps, w[0], nullptr, 1},
+                                         {NormKind::rms, kEps, w[1]})};
+  };
+  op.f32_error = 5e-5;
+  op.bf16_error = 3e-2;
+  return op;
+}
+TEST(NormHeads, ForwardAndGradients) {
+  check_op_at_odd_sizes(heads_case);
+}
+
 }  // namespace
 }  // namespace lode::test

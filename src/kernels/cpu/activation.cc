@@ -1,5 +1,7 @@
 #include "kernels/activation.h"
 
+#include <type_traits>
+
 #include "kernels/cpu/ranges.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -12,37 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace lode {
 namespace HWY_NAMESPACE {
 namespace {
-
-template <class T>
-void swiglu(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
-  const std::int64_t n = y.cols;
-  for (std::int64_t r = begin; r < end; ++r) {
-    const T* gate = gate_up.row<T>(r);
-    const T* up = gate + n;
-    T* out = y.row<T>(r);
-    for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
-      const V g = load(gate + c, part);
-      store(hn::Mul(hn::Mul(g, sigmoid(g)), load(up + c, part)), out + c, part);
-    });
-  }
-}
-
-template <class T>
-void swiglu_back(ConstView dy, ConstView gate_up, View dgate_up, std::int64_t begin, std::int64_t end) {
-  const std::int64_t n = dy.cols;
-  for (std::int64_t r = begin; r < end; ++r) {
-    const T* gate = gate_up.row<T>(r);
-    const T* grad = dy.row<T>(r);
-    T* out = dgate_up.row<T>(r);
-    for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
-      const V g = load(gate + c, part), u = load(gate + n + c, part), d = load(grad + c, part);
-      const V s = sigmoid(g);
-      const V slope = hn::Mul(s, hn::MulAdd(g, hn::Sub(set(1.0f), s), set(1.0f)));
-      store(hn::Mul(hn::Mul(d, u), slope), out + c, part);
-      store(hn::Mul(d, hn::Mul(g, s)), out + n + c, part);
-    });
-  }
-}
 
 // (1 + tanh(z)) / 2 = sigmoid(2 z) with z = sqrt(2/pi) (x + 0.044715 x^3); `slope` is d(2 z)/dx. Both are
 // constant in effect beyond |x| = 30, where x^3 could overflow.
@@ -57,67 +28,125 @@ HWY_INLINE TanhGate tanh_gate(V x) {
   return {sigmoid(z), hn::Mul(k, hn::MulAdd(square, set(3.0f * 0.044715f), set(1.0f)))};
 }
 
-template <class T, GeluKind kind>
-void gelu(ConstView x, View y, std::int64_t begin, std::int64_t end) {
+// act(x) = x * gate, and its derivative.
+struct Act {
+  V gate, slope;
+};
+template <GateKind kind>
+HWY_INLINE V act_gate(V x) {
+  if constexpr (kind == GateKind::silu) return sigmoid(x);
+  if constexpr (kind == GateKind::gelu_erf) return normal(x).cdf;
+  return tanh_gate(x).s;
+}
+template <GateKind kind>
+HWY_INLINE Act act(V x) {
+  if constexpr (kind == GateKind::silu) {
+    const V s = sigmoid(x);
+    return {s, hn::Mul(s, hn::MulAdd(x, hn::Sub(set(1.0f), s), set(1.0f)))};
+  } else if constexpr (kind == GateKind::gelu_erf) {
+    const Normal n = normal(x);
+    return {n.cdf, hn::MulAdd(x, hn::Mul(n.gauss, set(0.3989422804014327f)), n.cdf)};
+  } else {
+    const TanhGate gate = tanh_gate(x);
+    const V bump = hn::Mul(hn::Mul(gate.s, hn::Sub(set(1.0f), gate.s)), gate.slope);
+    return {gate.s, hn::MulAdd(x, bump, gate.s)};
+  }
+}
+
+template <class T, GateKind kind>
+void gated(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
+  const std::int64_t n = y.cols;
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* gate = gate_up.row<T>(r);
+    const T* up = gate + n;
+    T* out = y.row<T>(r);
+    for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      const V g = load(gate + c, part);
+      store(hn::Mul(hn::Mul(g, act_gate<kind>(g)), load(up + c, part)), out + c, part);
+    });
+  }
+}
+
+template <class T, GateKind kind>
+void gated_back(ConstView dy, ConstView gate_up, View dgate_up, std::int64_t begin, std::int64_t end) {
+  const std::int64_t n = dy.cols;
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* gate = gate_up.row<T>(r);
+    const T* grad = dy.row<T>(r);
+    T* out = dgate_up.row<T>(r);
+    for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      const V g = load(gate + c, part), u = load(gate + n + c, part), d = load(grad + c, part);
+      const Act a = act<kind>(g);
+      store(hn::Mul(hn::Mul(d, u), a.slope), out + c, part);
+      store(hn::Mul(d, hn::Mul(g, a.gate)), out + n + c, part);
+    });
+  }
+}
+
+template <class T, GateKind kind>
+void plain(ConstView x, View y, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     const T* in = x.row<T>(r);
     T* out = y.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
       const V v = load(in + c, part);
-      store(hn::Mul(v, kind == GeluKind::erf ? normal(v).cdf : tanh_gate(v).s), out + c, part);
+      store(hn::Mul(v, act_gate<kind>(v)), out + c, part);
     });
   }
 }
 
-template <class T, GeluKind kind>
-void gelu_back(ConstView dy, ConstView x, View dx, std::int64_t begin, std::int64_t end) {
+template <class T, GateKind kind>
+void plain_back(ConstView dy, ConstView x, View dx, std::int64_t begin, std::int64_t end) {
   for (std::int64_t r = begin; r < end; ++r) {
     const T* in = x.row<T>(r);
     const T* grad = dy.row<T>(r);
     T* out = dx.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
-      const V v = load(in + c, part);
-      V slope;
-      if constexpr (kind == GeluKind::erf) {
-        const Normal n = normal(v);
-        slope = hn::MulAdd(v, hn::Mul(n.gauss, set(0.3989422804014327f)), n.cdf);
-      } else {
-        const TanhGate gate = tanh_gate(v);
-        const V bump = hn::Mul(hn::Mul(gate.s, hn::Sub(set(1.0f), gate.s)), gate.slope);
-        slope = hn::MulAdd(v, bump, gate.s);
-      }
-      store(hn::Mul(load(grad + c, part), slope), out + c, part);
+      store(hn::Mul(load(grad + c, part), act<kind>(load(in + c, part)).slope), out + c, part);
     });
   }
 }
 
-void swiglu_rows(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
-  y.dtype == DType::bf16 ? swiglu<bf16>(gate_up, y, begin, end) : swiglu<float>(gate_up, y, begin, end);
+// Calls body(T, kind) with a value of the type and the kind as a constant.
+template <class Body>
+HWY_INLINE void for_kind(DType dtype, GateKind kind, const Body& body) {
+  const auto with_type = [&](auto type) {
+    switch (kind) {
+      case GateKind::silu:
+        return body(type, std::integral_constant<GateKind, GateKind::silu>());
+      case GateKind::gelu_erf:
+        return body(type, std::integral_constant<GateKind, GateKind::gelu_erf>());
+      case GateKind::gelu_tanh:
+        return body(type, std::integral_constant<GateKind, GateKind::gelu_tanh>());
+    }
+  };
+  dtype == DType::bf16 ? with_type(bf16()) : with_type(float());
 }
 
-void swiglu_back_rows(ConstView dy, ConstView gate_up, View dgate_up, std::int64_t begin, std::int64_t end) {
-  dy.dtype == DType::bf16 ? swiglu_back<bf16>(dy, gate_up, dgate_up, begin, end)
-                          : swiglu_back<float>(dy, gate_up, dgate_up, begin, end);
+void gated_rows(GateKind kind, ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
+  for_kind(y.dtype, kind,
+           [&](auto type, auto k) { gated<decltype(type), decltype(k)::value>(gate_up, y, begin, end); });
+}
+
+void gated_back_rows(GateKind kind, ConstView dy, ConstView gate_up, View dgate_up, std::int64_t begin,
+                     std::int64_t end) {
+  for_kind(dy.dtype, kind, [&](auto type, auto k) {
+    gated_back<decltype(type), decltype(k)::value>(dy, gate_up, dgate_up, begin, end);
+  });
+}
+
+GateKind gate_kind(GeluKind kind) {
+  return kind == GeluKind::erf ? GateKind::gelu_erf : GateKind::gelu_tanh;
 }
 
 void gelu_rows(GeluKind kind, ConstView x, View y, std::int64_t begin, std::int64_t end) {
-  const bool erf = kind == GeluKind::erf;
-  if (x.dtype == DType::bf16) {
-    erf ? gelu<bf16, GeluKind::erf>(x, y, begin, end) : gelu<bf16, GeluKind::tanh>(x, y, begin, end);
-  } else {
-    erf ? gelu<float, GeluKind::erf>(x, y, begin, end) : gelu<float, GeluKind::tanh>(x, y, begin, end);
-  }
+  for_kind(x.dtype, gate_kind(kind),
+           [&](auto type, auto k) { plain<decltype(type), decltype(k)::value>(x, y, begin, end); });
 }
 
 void gelu_back_rows(GeluKind kind, ConstView dy, ConstView x, View dx, std::int64_t begin, std::int64_t end) {
-  const bool erf = kind == GeluKind::erf;
-  if (x.dtype == DType::bf16) {
-    erf ? gelu_back<bf16, GeluKind::erf>(dy, x, dx, begin, end)
-        : gelu_back<bf16, GeluKind::tanh>(dy, x, dx, begin, end);
-  } else {
-    erf ? gelu_back<float, GeluKind::erf>(dy, x, dx, begin, end)
-        : gelu_back<float, GeluKind::tanh>(dy, x, dx, begin, end);
-  }
+  for_kind(x.dtype, gate_kind(kind),
+           [&](auto type, auto k) { plain_back<decltype(type), decltype(k)::value>(dy, x, dx, begin, end); });
 }
 
 }  // namespace
@@ -129,22 +158,23 @@ HWY_AFTER_NAMESPACE();
 namespace lode {
 namespace {
 
-HWY_EXPORT(swiglu_rows);
-HWY_EXPORT(swiglu_back_rows);
+HWY_EXPORT(gated_rows);
+HWY_EXPORT(gated_back_rows);
 HWY_EXPORT(gelu_rows);
 HWY_EXPORT(gelu_back_rows);
 
-void swiglu_forward_cpu(KernelContext& context, ConstView gate_up, View y) {
+void gated_forward_cpu(KernelContext& context, GateKind kind, ConstView gate_up, View y) {
   LODE_ASSERT(gate_up.cols == 2 * y.cols && gate_up.rows == y.rows);
   for_rows(context, y.rows, y.cols, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(swiglu_rows)(gate_up, y, begin, end);
+    HWY_DYNAMIC_DISPATCH(gated_rows)(kind, gate_up, y, begin, end);
   });
 }
 
-void swiglu_backward_cpu(KernelContext& context, ConstView dy, ConstView gate_up, View dgate_up) {
+void gated_backward_cpu(KernelContext& context, GateKind kind, ConstView dy, ConstView gate_up,
+                        View dgate_up) {
   LODE_ASSERT(gate_up.cols == 2 * dy.cols && dgate_up.cols == gate_up.cols && gate_up.rows == dy.rows);
   for_rows(context, dy.rows, dy.cols, [&](std::int64_t begin, std::int64_t end) {
-    HWY_DYNAMIC_DISPATCH(swiglu_back_rows)(dy, gate_up, dgate_up, begin, end);
+    HWY_DYNAMIC_DISPATCH(gated_back_rows)(kind, dy, gate_up, dgate_up, begin, end);
   });
 }
 
@@ -160,10 +190,10 @@ void gelu_backward_cpu(KernelContext& context, GeluKind kind, ConstView dy, Cons
   });
 }
 
-const KernelEntry swiglu_forward_f32(swiglu_forward, DType::f32, swiglu_forward_cpu);
-const KernelEntry swiglu_forward_bf16(swiglu_forward, DType::bf16, swiglu_forward_cpu);
-const KernelEntry swiglu_backward_f32(swiglu_backward, DType::f32, swiglu_backward_cpu);
-const KernelEntry swiglu_backward_bf16(swiglu_backward, DType::bf16, swiglu_backward_cpu);
+const KernelEntry gated_forward_f32(gated_forward, DType::f32, gated_forward_cpu);
+const KernelEntry gated_forward_bf16(gated_forward, DType::bf16, gated_forward_cpu);
+const KernelEntry gated_backward_f32(gated_backward, DType::f32, gated_backward_cpu);
+const KernelEntry gated_backward_bf16(gated_backward, DType::bf16, gated_backward_cpu);
 const KernelEntry gelu_forward_f32(gelu_forward, DType::f32, gelu_forward_cpu);
 const KernelEntry gelu_forward_bf16(gelu_forward, DType::bf16, gelu_forward_cpu);
 const KernelEntry gelu_backward_f32(gelu_backward, DType::f32, gelu_backward_cpu);

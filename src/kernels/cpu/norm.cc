@@ -49,40 +49,43 @@ HWY_INLINE float centred_squares(const T* h, float mean, std::int64_t d) {
 
 template <class T, NormKind kind>
 void forward(const NormForward& a, std::int64_t begin, std::int64_t end) {
-  const std::int64_t d = a.x.cols;
+  const std::int64_t d = a.x.cols / a.groups;
   const float* weight = a.weight.row<float>(0);
   const float* bias = static_cast<const float*>(a.bias.data);
-  for (std::int64_t r = begin; r < end; ++r) {
-    const T* h = a.x.row<T>(r);
+  const V offset = set(a.offset);
+  for (std::int64_t i = begin * a.groups; i < end * a.groups; ++i) {
+    const std::int64_t r = i / a.groups, at = i % a.groups * d;
+    const T* h = a.x.row<T>(r) + at;
     Moments moments;
     if (a.delta.data == nullptr) {
       moments = add_and_sum<T>(h, nullptr, nullptr, d);
     } else {
-      moments = add_and_sum<T>(h, a.delta.row<T>(r), a.h.row<T>(r), d);
-      h = a.h.row<T>(r);
+      moments = add_and_sum<T>(h, a.delta.row<T>(r) + at, a.h.row<T>(r) + at, d);
+      h = a.h.row<T>(r) + at;
     }
     const float n = static_cast<float>(d);
     float mean = 0.0f, variance = moments.squares / n;
     if constexpr (kind == NormKind::layer) {
       mean = moments.sum / n;
       variance = centred_squares(h, mean, d) / n;
-      a.mean.row<float>(0)[r] = mean;
+      a.mean.row<float>(0)[i] = mean;
     }
     const float rstd = 1.0f / std::sqrt(variance + a.eps);
-    a.rstd.row<float>(0)[r] = rstd;
-    T* y = a.y.row<T>(r);
+    a.rstd.row<float>(0)[i] = rstd;
+    T* y = a.y.row<T>(r) + at;
+    const auto normed = [&](std::int64_t c, auto part) LODE_LAMBDA {
+      V value = load(h + c, part);
+      if constexpr (kind == NormKind::layer) value = hn::Sub(value, set(mean));
+      return hn::Mul(value, set(rstd));
+    };
     if (bias == nullptr) {
       for_vectors(d, [&](std::int64_t c, auto part) LODE_LAMBDA {
-        V value = load(h + c, part);
-        if constexpr (kind == NormKind::layer) value = hn::Sub(value, set(mean));
-        store(hn::Mul(hn::Mul(value, set(rstd)), load(weight + c, part)), y + c, part);
+        store(hn::Mul(normed(c, part), hn::Add(offset, load(weight + c, part))), y + c, part);
       });
     } else {
       for_vectors(d, [&](std::int64_t c, auto part) LODE_LAMBDA {
-        V value = load(h + c, part);
-        if constexpr (kind == NormKind::layer) value = hn::Sub(value, set(mean));
-        store(hn::MulAdd(hn::Mul(value, set(rstd)), load(weight + c, part), load(bias + c, part)), y + c,
-              part);
+        const V factor = hn::Add(offset, load(weight + c, part));
+        store(hn::MulAdd(normed(c, part), factor, load(bias + c, part)), y + c, part);
       });
     }
   }
@@ -92,17 +95,19 @@ void forward(const NormForward& a, std::int64_t begin, std::int64_t end) {
 // LayerNorm only.
 template <class T, NormKind kind>
 void backward(const NormBackward& a, std::int64_t begin, std::int64_t end, float* dweight, float* dbias) {
-  const std::int64_t d = a.h.cols;
+  const std::int64_t d = a.h.cols / a.groups;
   const float* weight = a.weight.row<float>(0);
+  const V offset = set(a.offset);
   if (dweight != nullptr) std::fill_n(dweight, d, 0.0f);
   if (dbias != nullptr) std::fill_n(dbias, d, 0.0f);
-  for (std::int64_t r = begin; r < end; ++r) {
-    const T* dy = a.dy.row<T>(r);
-    const T* h = a.h.row<T>(r);
-    const T* dh = a.dh.data == nullptr ? nullptr : a.dh.row<T>(r);
-    T* dx = a.dx.row<T>(r);
-    const float rstd = a.rstd.row<float>(0)[r];
-    const float mean = kind == NormKind::layer ? a.mean.row<float>(0)[r] : 0.0f;
+  for (std::int64_t i = begin * a.groups; i < end * a.groups; ++i) {
+    const std::int64_t r = i / a.groups, at = i % a.groups * d;
+    const T* dy = a.dy.row<T>(r) + at;
+    const T* h = a.h.row<T>(r) + at;
+    const T* dh = a.dh.data == nullptr ? nullptr : a.dh.row<T>(r) + at;
+    T* dx = a.dx.row<T>(r) + at;
+    const float rstd = a.rstd.row<float>(0)[i];
+    const float mean = kind == NormKind::layer ? a.mean.row<float>(0)[i] : 0.0f;
     const auto normed = [&](std::int64_t c, auto part) LODE_LAMBDA {
       V value = load(h + c, part);
       if constexpr (kind == NormKind::layer) value = hn::Sub(value, set(mean));
@@ -110,7 +115,7 @@ void backward(const NormBackward& a, std::int64_t begin, std::int64_t end, float
     };
     Accumulators sum_g, sum_gn;
     for_vectors_4(d, [&](std::int64_t c, auto part, auto slot) LODE_LAMBDA {
-      const V g = hn::Mul(load(dy + c, part), load(weight + c, part));
+      const V g = hn::Mul(load(dy + c, part), hn::Add(offset, load(weight + c, part)));
       if constexpr (kind == NormKind::layer) sum_g[slot] = hn::Add(sum_g[slot], g);
       sum_gn[slot] = hn::MulAdd(g, normed(c, part), sum_gn[slot]);
     });
@@ -121,7 +126,7 @@ void backward(const NormBackward& a, std::int64_t begin, std::int64_t end, float
       const V n = normed(c, part);
       if (dweight != nullptr) store(hn::MulAdd(dy_c, n, load(dweight + c, part)), dweight + c, part);
       if (dbias != nullptr) store(hn::Add(dy_c, load(dbias + c, part)), dbias + c, part);
-      V value = hn::Mul(dy_c, load(weight + c, part));
+      V value = hn::Mul(dy_c, hn::Add(offset, load(weight + c, part)));
       if constexpr (kind == NormKind::layer) value = hn::Sub(value, mean_g);
       value = hn::Mul(set(rstd), hn::NegMulAdd(n, mean_gn, value));
       if (dh != nullptr) value = hn::Add(value, load(dh + c, part));
@@ -164,13 +169,15 @@ HWY_EXPORT(norm_forward_rows);
 HWY_EXPORT(norm_backward_rows);
 
 void norm_forward_cpu(KernelContext& context, const NormForward& a) {
+  LODE_ASSERT(a.weight.cols * a.groups == a.x.cols);
   for_rows(context, a.x.rows, a.x.cols, [&](std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_forward_rows)(a, begin, end);
   });
 }
 
 void norm_backward_cpu(KernelContext& context, const NormBackward& a) {
-  const std::int64_t rows = a.h.rows, d = a.h.cols;
+  const std::int64_t rows = a.h.rows, d = a.h.cols / a.groups;
+  LODE_ASSERT(a.weight.cols == d && d * a.groups == a.h.cols);
   const std::int64_t blocks = ceil_div(rows, kReduceRows);
   Workspace::Scope scope(*context.workspace);
   float* dweight = a.dweight.data == nullptr ? nullptr : scope.take<float>(blocks * d);
