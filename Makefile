@@ -6,16 +6,22 @@ RELEASE := build/release
 CONFIGURE := cmake --preset release
 BUILD := cmake --build $(RELEASE) --parallel $(JOBS)
 
-.PHONY: help demo build test bench format lint setup package assets clean
+.PHONY: help demo demo-sft build test bench format lint setup package assets clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
 
 demo: ## train a small Llama-style model on real English text, minutes on two cores
 	@tools/setup.sh build demo
 	@test -f $(RELEASE)/build.ninja || $(CONFIGURE) -DLODE_BUILD_TESTS=OFF
 	$(BUILD) --target lode
 	examples/demo/run.sh
+
+demo-sft: ## fine-tune SmolLM2 135M on a small chat set and export it (needs a network), minutes on two cores
+	@tools/setup.sh build assets
+	@test -f $(RELEASE)/build.ninja || $(CONFIGURE) -DLODE_BUILD_TESTS=OFF
+	$(BUILD) --target lode
+	examples/sft/run.sh
 
 build: ## the binary build/bin/lode and all tests
 	@tools/setup.sh build test
