@@ -4,6 +4,7 @@ The library is the one inside the package xllamacpp, which runs on Debian 12; th
 llama-cpp-py-sync for the same llama.cpp (its own library wants a newer C library). Their versions go together.
 """
 
+import jinja2
 import numpy
 import xllamacpp.xllamacpp
 from llama_cpp_py_sync import _cffi_bindings
@@ -51,6 +52,9 @@ class Model:
             raise ValueError("llama.cpp does not tokenise the text")
         return list(out[0:count])
 
+    def end_token(self):
+        return self.lib.llama_vocab_eos(self.vocab)
+
     def is_end(self, token):
         return bool(self.lib.llama_vocab_is_eog(self.vocab, token))
 
@@ -81,20 +85,42 @@ class Model:
         return self._decode(tokens, 0, True)
 
     def greedy(self, tokens, count):
-        """The continuation by the most likely token, up to count or before the first token that ends a reply, and the
-        smallest lead of a chosen token's logit over the second."""
+        """The continuation by the most likely token, up to count or before the first token that ends a reply, and by how
+        much the best logit led the second at each step, the ending one included."""
         self._clear()
-        out, lead = [], float("inf")
+        out, leads = [], []
         row = self._decode(tokens, 0, False)[0]
         while len(out) < count:
             second, first = numpy.partition(row, -2)[-2:]
-            lead = min(lead, float(first - second))
+            leads.append(float(first - second))
             token = int(row.argmax())
             if self.is_end(token):
                 break
             out.append(token)
             row = self._decode([token], len(tokens) + len(out) - 1, False)[0]
-        return out, lead
+        return out, leads
+
+    def detokenize(self, tokens):
+        size = 64 * len(tokens) + 64
+        out = self.ffi.new("char[]", size)
+        count = self.lib.llama_detokenize(self.vocab, tokens, len(tokens), out, size, False, False)
+        return bytes(self.ffi.buffer(out, max(count, 0))).decode("utf-8", errors="replace")
+
+    def render_chat(self, question):
+        """One user turn and the start of the answer, by the chat template in the file."""
+        out = self.ffi.new("char[]", 1 << 16)
+        count = self.lib.llama_model_meta_val_str(self.model, b"tokenizer.chat_template", out, 1 << 16)
+        if count < 0:
+            raise ValueError("the file has no chat template")
+        template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(self.ffi.string(out).decode())
+        text = template.render(messages=[{"role": "user", "content": question}], add_generation_prompt=True,
+                               bos_token="", eos_token="")
+        return text
+
+
+def room_for(text):
+    """A context that any tokenizer's tokens of the text fit in, with room for a few more."""
+    return len(text.encode("utf-8")) + 64
 
 
 def loss_of(logits, tokens):
