@@ -7,20 +7,6 @@
 namespace lode::text {
 namespace {
 
-bool is_white_space(char32_t c) {
-  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
-         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
-         c == 0x3000;
-}
-
-// Start of the last character of text[0, end).
-std::size_t previous_character(std::string_view text, std::size_t end) {
-  do {
-    end--;
-  } while ((text[end] & 0xC0) == 0x80);
-  return end;
-}
-
 std::size_t skip_space_left(std::string_view text, std::size_t end, std::size_t limit) {
   while (end > limit) {
     std::size_t at = previous_character(text, end);

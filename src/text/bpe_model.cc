@@ -17,6 +17,11 @@ constexpr std::size_t kMaxCacheEntries = 1 << 16;
 
 }  // namespace
 
+void push_symbol(std::vector<BpeScratch::Symbol>& symbols, std::int32_t id) {
+  const auto i = static_cast<std::int32_t>(symbols.size());
+  symbols.push_back({id, i - 1, i + 1});
+}
+
 void MergeTable::reserve(std::size_t merges) {
   std::size_t size = 16;
   while (size < merges * 2) size *= 2;
@@ -81,36 +86,57 @@ void WordCache::grow() {
   }
 }
 
-void BpeModel::encode_word(std::string_view bytes, BpeScratch& scratch,
-                           std::vector<std::int32_t>& out) const {
-  if (bytes.size() == 1 && byte_ids[static_cast<std::uint8_t>(bytes[0])] >= 0) {
-    out.push_back(byte_ids[static_cast<std::uint8_t>(bytes[0])]);
-    return;
+void BpeModel::encode_word(std::string_view word, BpeScratch& scratch, std::vector<std::int32_t>& out) const {
+  if (byte_level) {
+    if (word.size() == 1 && byte_ids[static_cast<std::uint8_t>(word[0])] >= 0) {
+      out.push_back(byte_ids[static_cast<std::uint8_t>(word[0])]);
+      return;
+    }
+    return encode_part(word, scratch, out);
   }
-  const bool cacheable = bytes.size() <= kMaxCachedWord;
-  const std::uint64_t hash = cacheable ? WordCache::hash(bytes) : 0;
-  if (cacheable && scratch.cache.find(bytes, hash, out)) return;
+  if (!has_cuts_ || ignore_merges) return encode_part(word, scratch, out);
+  for (std::size_t done = 0; done < word.size();) {
+    const std::size_t cut = next_cut(word, done);
+    encode_part(word.substr(done, cut - done), scratch, out);
+    done = cut;
+  }
+}
+
+void BpeModel::encode_part(std::string_view part, BpeScratch& scratch, std::vector<std::int32_t>& out) const {
+  const bool cacheable = part.size() <= kMaxCachedWord;
+  const std::uint64_t hash = cacheable ? WordCache::hash(part) : 0;
+  if (cacheable && scratch.cache.find(part, hash, out)) return;
   const std::size_t start = out.size();
-  const auto whole = ignore_merges ? whole_words.find(bytes) : whole_words.end();
+  const auto whole = ignore_merges ? whole_words.find(part) : whole_words.end();
   if (whole != whole_words.end()) {
     out.push_back(whole->second);
   } else {
-    to_symbols(bytes, scratch.symbols);
-    if (scratch.symbols.size() <= kShortWord) {
-      merge_short(scratch.symbols);
-    } else {
-      merge_long(scratch);
-    }
-    for (const auto& symbol : scratch.symbols) {
-      if (symbol.id >= 0) out.push_back(symbol.id);
-    }
+    merge_into(part, scratch, out);
   }
-  if (cacheable) scratch.cache.insert(bytes, hash, out.data() + start, out.size() - start);
+  if (cacheable) scratch.cache.insert(part, hash, out.data() + start, out.size() - start);
 }
 
-void BpeModel::to_symbols(std::string_view bytes, std::vector<BpeScratch::Symbol>& symbols) const {
-  LODE_ASSERT(bytes.size() < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()));
+void BpeModel::merge_into(std::string_view part, BpeScratch& scratch, std::vector<std::int32_t>& out) const {
+  LODE_ASSERT(part.size() < static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()));
+  auto& symbols = scratch.symbols;
   symbols.clear();
+  if (byte_level) {
+    bytes_to_symbols(part, symbols);
+  } else {
+    characters_to_symbols(part, symbols);
+  }
+  if (!symbols.empty()) symbols.back().next = -1;
+  if (symbols.size() <= kShortWord) {
+    merge_short(symbols);
+  } else {
+    merge_long(scratch);
+  }
+  for (const auto& symbol : symbols) {
+    if (symbol.id >= 0) out.push_back(symbol.id);
+  }
+}
+
+void BpeModel::bytes_to_symbols(std::string_view bytes, std::vector<BpeScratch::Symbol>& symbols) const {
   bool after_unknown = false;
   for (const char c : bytes) {
     std::int32_t id = byte_ids[static_cast<std::uint8_t>(c)];
@@ -118,10 +144,8 @@ void BpeModel::to_symbols(std::string_view bytes, std::vector<BpeScratch::Symbol
     if (unknown && (!unknown_id || (fuse_unknown && after_unknown))) continue;
     if (unknown) id = *unknown_id;
     after_unknown = unknown;
-    const auto i = static_cast<std::int32_t>(symbols.size());
-    symbols.push_back({id, i - 1, i + 1});
+    push_symbol(symbols, id);
   }
-  if (!symbols.empty()) symbols.back().next = -1;
 }
 
 // Lowest rank first, leftmost among equals, by rescanning.

@@ -1,4 +1,4 @@
-// The merge step of byte-level BPE: one pre-token's bytes to ids.
+// The merge step of BPE: one pre-token to ids.
 #pragma once
 
 #include <cstdint>
@@ -82,22 +82,40 @@ struct BpeScratch {
   std::vector<Candidate> heap;
 };
 
+// Appends a symbol linked to its neighbours; the last one's `next` is set by the caller.
+void push_symbol(std::vector<BpeScratch::Symbol>& symbols, std::int32_t id);
+
 class BpeModel {
  public:
-  std::int32_t byte_ids[256];  // -1: no token
+  // Byte level: words are bytes. Otherwise words are UTF-8 and start as characters.
+  bool byte_level = true;
+  std::int32_t byte_ids[256];               // -1: no token. Without byte level: the ids of <0x00>...<0xFF>
+  std::vector<std::int32_t> character_ids;  // by code point, -1: no token; not used at byte level
+  bool byte_fallback = false;               // a character without a token becomes its bytes' tokens
   MergeTable merges;
   bool ignore_merges = false;
-  StringToId whole_words;  // bytes -> id; filled only when ignore_merges
+  StringToId whole_words;  // word -> id; filled only when ignore_merges
   std::optional<std::int32_t> unknown_id;
   bool fuse_unknown = false;
+  // Without byte level, once everything above is set: finds where long words may be cut. No token that the
+  // merges lead to has a character outside `glued` before a word mark (U+2581), so no merge crosses there.
+  void find_cuts(const std::vector<std::string_view>& merged_tokens);
 
   // Appends the ids of one non-empty pre-token. Words of any length take O(n log n).
-  void encode_word(std::string_view bytes, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
+  void encode_word(std::string_view word, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
 
  private:
-  void to_symbols(std::string_view bytes, std::vector<BpeScratch::Symbol>& symbols) const;
+  void encode_part(std::string_view part, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
+  void merge_into(std::string_view part, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
+  void bytes_to_symbols(std::string_view bytes, std::vector<BpeScratch::Symbol>& symbols) const;
+  void characters_to_symbols(std::string_view text, std::vector<BpeScratch::Symbol>& symbols) const;
+  bool fall_back(std::string_view character, std::vector<BpeScratch::Symbol>& symbols) const;
+  std::size_t next_cut(std::string_view word, std::size_t start) const;
   void merge_short(std::vector<BpeScratch::Symbol>& symbols) const;
   void merge_long(BpeScratch& scratch) const;
+
+  bool has_cuts_ = false;
+  std::vector<bool> glued_;  // by code point: a token continues with U+2581 after this character
 };
 
 }  // namespace lode::text

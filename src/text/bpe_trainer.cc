@@ -148,7 +148,7 @@ class Counter {
                      const std::string_view chunk = chunks[static_cast<std::size_t>(task)];
                      const bool valid = text::valid_utf8_prefix(chunk) == chunk.size();
                      const std::string repaired = valid ? std::string() : text::lossy_utf8(chunk);
-                     pre_tokenizer_.run(valid ? chunk : std::string_view(repaired), part.regex,
+                     pre_tokenizer_.run(valid ? chunk : std::string_view(repaired), true, part.regex,
                                         [&](std::string_view word) { part.words.add(word); });
                    });
   }

@@ -62,4 +62,25 @@ std::int64_t int_field(const Json& object, std::string_view key, std::string_vie
   return value.as_int();
 }
 
+TextPattern pattern_field(const Json& object, std::string_view where, const std::string& what) {
+  const Json& pattern = field(object, "pattern", where, what);
+  const Json* regex = pattern.find("Regex");
+  const Json* text = regex != nullptr ? regex : pattern.find("String");
+  if (text == nullptr || !text->is_string() || text->as_string().empty()) {
+    fail(ErrorKind::data, "{}: {}: pattern must be {{\"Regex\": text}} or {{\"String\": text}}, not empty",
+         what, where);
+  }
+  return {text->as_string(), regex != nullptr};
+}
+
+std::string prefix_scheme_field(const Json& object, std::string_view where, const std::string& what) {
+  std::string scheme = optional_string_field(object, "prepend_scheme", where, what);
+  if (scheme.empty()) return bool_field(object, "add_prefix_space", true, where, what) ? "always" : "never";
+  if (scheme != "always" && scheme != "first" && scheme != "never") {
+    fail(ErrorKind::data, "{}: {}: prepend_scheme must be always, first or never, not \"{}\"", what, where,
+         scheme);
+  }
+  return scheme;
+}
+
 }  // namespace lode::text

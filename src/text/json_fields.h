@@ -23,4 +23,14 @@ std::string optional_string_field(const Json& object, std::string_view key, std:
 std::int64_t int_field(const Json& object, std::string_view key, std::string_view where,
                        const std::string& what);
 
+// "pattern": {"Regex": text} or {"String": text}, not empty.
+struct TextPattern {
+  std::string text;
+  bool is_regex = false;
+};
+TextPattern pattern_field(const Json& object, std::string_view where, const std::string& what);
+
+// Metaspace's "prepend_scheme" (always, first, never), or what the older "add_prefix_space" says.
+std::string prefix_scheme_field(const Json& object, std::string_view where, const std::string& what);
+
 }  // namespace lode::text

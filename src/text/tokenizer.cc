@@ -52,34 +52,17 @@ void encode_valid(const text::TokenizerState& state, std::string_view text, bool
   text::Scratch& scratch = *loan;
   const auto word = [&](std::string_view bytes) { state.model.encode_word(bytes, scratch.bpe, ids); };
   const auto token = [&](std::int32_t id) { ids.push_back(id); };
-  const auto normalized_piece = [&](std::string_view piece) {
-    state.pre_tokenizer.run(piece, scratch.regex, word);
-  };
   const auto raw_piece = [&](std::string_view piece) {
-    const std::string normalized = state.nfc ? text::nfc(piece) : std::string();
-    state.normalized_tokens.split(state.nfc ? std::string_view(normalized) : piece, parse_special,
-                                  scratch.regex, normalized_piece, token);
+    const bool plain = state.normalizer.empty();
+    const std::string normalized = plain ? std::string() : state.normalizer.run(piece, scratch.regex);
+    const std::string_view changed = plain ? piece : std::string_view(normalized);
+    const bool at_start = piece.data() == text.data();
+    const auto normalized_piece = [&](std::string_view part) {
+      state.pre_tokenizer.run(part, at_start && part.data() == changed.data(), scratch.regex, word);
+    };
+    state.normalized_tokens.split(changed, parse_special, scratch.regex, normalized_piece, token);
   };
   state.raw_tokens.split(text, parse_special, scratch.regex, raw_piece, token);
-}
-
-// Moves the complete characters of `bytes` into the result; at the end of the text the rest becomes U+FFFD.
-std::string take_characters(std::string& bytes, bool at_end) {
-  std::string out;
-  std::string_view rest = bytes;
-  while (!rest.empty()) {
-    const std::size_t good = text::valid_utf8_prefix(rest);
-    out.append(rest.substr(0, good));
-    rest.remove_prefix(good);
-    if (rest.empty()) break;
-    bool incomplete;
-    const std::size_t bad = text::invalid_utf8_length(rest, incomplete);
-    if (incomplete && !at_end) break;
-    out.append("\xEF\xBF\xBD");
-    rest.remove_prefix(bad);
-  }
-  bytes = std::string(rest);
-  return out;
 }
 
 }  // namespace
@@ -116,11 +99,17 @@ void Tokenizer::encode_to(std::string_view text, std::vector<std::int32_t>& ids,
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
-  std::string bytes;
-  for (const std::int32_t id : ids) {
-    if (!skip_special || !is_special(id)) bytes.append(token_bytes(id));
+  if (state_->decoder.byte_level()) {
+    std::string bytes;
+    for (const std::int32_t id : ids) {
+      if (!skip_special || !is_special(id)) bytes.append(token_bytes(id));
+    }
+    return text::take_characters(bytes, true);
   }
-  return take_characters(bytes, true);
+  StreamDecoder stream(*this, skip_special);
+  std::string out;
+  for (const std::int32_t id : ids) out += stream.push(id);
+  return out + stream.finish();
 }
 
 std::int32_t Tokenizer::vocab_size() const {
@@ -135,11 +124,20 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
   return at == state_->ids.end() ? std::nullopt : std::optional(at->second);
 }
 
+bool Tokenizer::has_token(std::int32_t id) const {
+  return id >= 0 && id < vocab_size() && state_->tokens[static_cast<std::size_t>(id)].present;
+}
+
 std::string Tokenizer::token(std::int32_t id) const {
-  if (id < 0 || id >= vocab_size() || !state_->tokens[static_cast<std::size_t>(id)].present) {
+  if (!has_token(id)) {
     fail(ErrorKind::usage, "{} is not the id of a token; ids go from 0 to {}", id, vocab_size() - 1);
   }
   return state_->tokens[static_cast<std::size_t>(id)].spelling;
+}
+
+std::shared_ptr<text::DecodeRun> Tokenizer::start_decoding() const {
+  if (state_->decoder.byte_level()) return nullptr;
+  return std::make_shared<text::DecodeRun>(state_->decoder.start());
 }
 
 std::string_view Tokenizer::token_bytes(std::int32_t id) const {
@@ -176,7 +174,8 @@ std::string Tokenizer::fingerprint() const {
     print.add(token.spelling);
   }
   for (const auto& [left, right] : state.spec.merges) print.add(left), print.add(right);
-  for (const bool flag : {state.model.ignore_merges, state.model.fuse_unknown, state.nfc}) print.add(flag);
+  for (const bool flag : {state.model.ignore_merges, state.model.fuse_unknown, state.normalizer.only_nfc()})
+    print.add(flag);
   print.add(state.model.unknown_id.value_or(-1));
   print.add(state.pre_tokenizer.description());
   for (const text::AddedToken& token : state.added) {
@@ -190,6 +189,9 @@ std::string Tokenizer::fingerprint() const {
     for (const std::int32_t id : *list) print.add(id);
   }
   for (const auto& id : {state.bos, state.eos, state.pad}) print.add(id.value_or(-1));
+  // What only other tokenizers than the first supported ones have comes last, so that theirs stay the same.
+  if (!state.normalizer.empty() && !state.normalizer.only_nfc()) print.add(state.normalizer.description());
+  if (!state.model.byte_level) print.add(state.model.byte_fallback ? "characters, bytes" : "characters");
   return print.hex();
 }
 
@@ -205,15 +207,17 @@ TokenizerFiles Tokenizer::files(std::int64_t model_max_length) const {
 }
 
 StreamDecoder::StreamDecoder(Tokenizer tokenizer, bool skip_special)
-    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special) {}
+    : tokenizer_(std::move(tokenizer)), skip_special_(skip_special), decoding_(tokenizer_.start_decoding()) {}
 
 std::string StreamDecoder::push(std::int32_t id) {
-  if (!skip_special_ || !tokenizer_.is_special(id)) pending_.append(tokenizer_.token_bytes(id));
-  return take_characters(pending_, false);
+  const bool left_out = !tokenizer_.has_token(id) || (skip_special_ && tokenizer_.is_special(id));
+  if (decoding_ != nullptr) return left_out ? std::string() : decoding_->push(tokenizer_.token(id));
+  if (!left_out) pending_.append(tokenizer_.token_bytes(id));
+  return text::take_characters(pending_, false);
 }
 
 std::string StreamDecoder::finish() {
-  return take_characters(pending_, true);
+  return decoding_ != nullptr ? decoding_->finish() : text::take_characters(pending_, true);
 }
 
 }  // namespace lode

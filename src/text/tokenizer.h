@@ -1,9 +1,11 @@
-// Byte-level BPE tokenizers in Hugging Face's tokenizer.json form: load, encode, decode, save.
+// BPE tokenizers in Hugging Face's tokenizer.json form: load, encode, decode, extend, save. Byte level
+// (GPT-2, Llama 3, Qwen) and sentencepiece style (Llama 2, Mistral, Gemma); text/gguf_tokenizer.h has GGUF's.
 // Ids equal those of the `tokenizers` package. A component that is not supported is refused by name when
 // loading.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,9 +28,13 @@ struct NamedTokens {
   std::string bos, eos, pad;
 };
 
+// Name ("default", "tool_use", ...) and text; "default" first when there is one.
+using ChatTemplates = std::vector<std::pair<std::string, std::string>>;
+
 using TokenizerFiles = std::vector<std::pair<std::string, std::string>>;  // name, contents
 
 namespace text {
+class DecodeRun;
 struct TokenizerState;
 struct TokenizerSpec;
 }  // namespace text
@@ -36,7 +42,8 @@ struct TokenizerSpec;
 // Immutable and cheap to copy; every const member may be called from several threads at once.
 class Tokenizer {
  public:
-  // `path` is a folder with tokenizer.json, or that file; a tokenizer_config.json beside it is read too.
+  // `path` is a folder with tokenizer.json, or that file. Read too when beside it: tokenizer_config.json,
+  // special_tokens_map.json, chat_template.jinja, additional_chat_templates/, generation_config.json (eos).
   // Throws Error(data) naming file and key for anything missing, damaged, contradictory or not supported.
   static Tokenizer load(FileSystem& files, const std::string& path);
   // From parts made by the trainer or a test; `what` names the source in error messages.
@@ -56,11 +63,27 @@ class Tokenizer {
   std::optional<std::int32_t> token_id(std::string_view token) const;  // as spelled in tokenizer.json
   std::string token(std::int32_t id) const;  // as spelled in tokenizer.json; Error(usage) when there is none
   std::string_view token_bytes(std::int32_t id) const;  // the bytes it stands for; empty for an unknown id
+  bool has_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
 
   std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> eos_id() const;
   std::optional<std::int32_t> pad_id() const;
+
+  // Every token that tokenizer_config.json or special_tokens_map.json names: "bos_token" -> "<s>" and so on.
+  std::map<std::string, std::string> named_tokens() const;
+  std::vector<std::string> additional_special_tokens() const;  // their unnamed list
+  // Where generation ends: eos, "eot_token", and generation_config.json's eos_token_id. Ascending.
+  std::vector<std::int32_t> stop_ids() const;
+
+  const ChatTemplates& chat_templates() const;
+  std::optional<std::string> chat_template(std::string_view name = "default") const;
+  Tokenizer with_chat_template(std::string text) const;  // replaces "default"
+
+  // Copies with more added tokens, with the next free ids; what is there already keeps its id (and becomes
+  // special by add_special_tokens). Throws Error(usage) for an empty token.
+  Tokenizer add_tokens(const std::vector<std::string>& tokens) const;
+  Tokenizer add_special_tokens(const std::vector<std::string>& tokens) const;
 
   // How many bytes that UTF-8 text can contain have no token; such bytes become the unknown token or are
   // dropped, as in the reference. 0 for all usual vocabularies; worth a warning otherwise.
@@ -69,19 +92,25 @@ class Tokenizer {
   // 16 hex digits over everything that affects ids; independent of key order and white space in the file.
   std::string fingerprint() const;
 
-  // Writes tokenizer.json and tokenizer_config.json, each atomically, into an existing or new folder. Unknown
-  // keys of a loaded tokenizer_config.json (a chat template, for example) are kept. model_max_length > 0 is
-  // written too.
+  // Writes tokenizer.json, tokenizer_config.json and, where the tokenizer has them, special_tokens_map.json
+  // and chat templates, each atomically, into an existing or new folder. Unknown keys are kept.
+  // model_max_length > 0 is written too.
   void save(FileSystem& files, const std::string& folder, std::int64_t model_max_length = 0) const;
   // The same files as names and contents.
   TokenizerFiles files(std::int64_t model_max_length = 0) const;
 
+  const text::TokenizerSpec& spec() const;  // what it was made of; valid while a copy of it lives
+
  private:
+  friend class StreamDecoder;
+  std::shared_ptr<text::DecodeRun> start_decoding() const;  // null for byte level
+  Tokenizer extended(const std::vector<std::string>& tokens, bool special) const;
   explicit Tokenizer(std::shared_ptr<const text::TokenizerState> state);
   std::shared_ptr<const text::TokenizerState> state_;
 };
 
 // Decodes a growing sequence: each call returns only complete characters; all parts together equal decode().
+// A copy shares what is pending.
 class StreamDecoder {
  public:
   explicit StreamDecoder(Tokenizer tokenizer, bool skip_special = false);
@@ -91,7 +120,8 @@ class StreamDecoder {
  private:
   Tokenizer tokenizer_;
   bool skip_special_;
-  std::string pending_;
+  std::string pending_;                        // byte level
+  std::shared_ptr<text::DecodeRun> decoding_;  // everything else
 };
 
 }  // namespace lode

@@ -1,4 +1,4 @@
-// Reading and writing tokenizer.json and tokenizer_config.json.
+// Reading and writing tokenizer.json.
 #include <algorithm>
 #include <unordered_map>
 #include <utility>
@@ -73,14 +73,6 @@ void take_merges(Json& model, TokenizerSpec& spec, const std::string& what) {
   }
 }
 
-// A named token is a string, null, or {"content": ...}.
-std::string named_token(const Json& config, std::string_view key, const std::string& what) {
-  const Json* value = config.find(key);
-  if (value == nullptr || value->is_null()) return {};
-  if (value->is_string()) return value->as_string();
-  return string_field(*value, "content", key, what);
-}
-
 Json vocab_json(const TokenizerSpec& spec) {
   Json::Object members;
   members.reserve(spec.vocab.size());
@@ -103,19 +95,6 @@ Json merges_json(const TokenizerSpec& spec) {
   return Json(std::move(merges));
 }
 
-Json config_json(const TokenizerSpec& spec, std::int64_t model_max_length) {
-  Json config = spec.config.is_object() ? spec.config : Json::object();
-  if (config.find("tokenizer_class") == nullptr) config["tokenizer_class"] = "PreTrainedTokenizerFast";
-  if (config.find("clean_up_tokenization_spaces") == nullptr) config["clean_up_tokenization_spaces"] = false;
-  if (model_max_length > 0) config["model_max_length"] = model_max_length;
-  const std::pair<const char*, const std::string&> names[] = {
-      {"bos_token", spec.named.bos}, {"eos_token", spec.named.eos}, {"pad_token", spec.named.pad}};
-  for (const auto& [key, token] : names) {
-    if (!token.empty() && named_token(config, key, "tokenizer_config.json") != token) config[key] = token;
-  }
-  return config;
-}
-
 }  // namespace
 
 TokenizerSpec read_tokenizer(FileSystem& files, const std::string& path) {
@@ -129,17 +108,7 @@ TokenizerSpec read_tokenizer(FileSystem& files, const std::string& path) {
   take_vocab(model, spec, path);
   take_merges(model, spec, path);
 
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
-  const std::string config_path = join_path(folder, "tokenizer_config.json");
-  if (!files.exists(config_path)) return spec;
-  spec.config = parse_json(files.map(config_path)->text(), config_path);
-  if (!spec.config.is_object()) {
-    fail(ErrorKind::data, "{}: must be an object, not {}", config_path, spec.config.type_name());
-  }
-  spec.named = {named_token(spec.config, "bos_token", config_path),
-                named_token(spec.config, "eos_token", config_path),
-                named_token(spec.config, "pad_token", config_path)};
+  read_tokenizer_config(files, parent_path(path), spec);
   return spec;
 }
 
@@ -147,8 +116,9 @@ TokenizerFiles tokenizer_files(const TokenizerSpec& spec, std::int64_t model_max
   Json document = spec.document;
   document["model"]["vocab"] = vocab_json(spec);
   document["model"]["merges"] = merges_json(spec);
-  return {{"tokenizer.json", document.dump(2)},
-          {"tokenizer_config.json", config_json(spec, model_max_length).dump(2) + "\n"}};
+  TokenizerFiles files = {{"tokenizer.json", document.dump(2)}};
+  add_config_files(spec, model_max_length, files);
+  return files;
 }
 
 Json special_token_json(std::int32_t id, const std::string& content) {

@@ -16,7 +16,7 @@ const Json& section(const Json& document, std::string_view key) {
 }
 
 void refuse(const std::string& what, std::string_view component) {
-  fail(ErrorKind::data, "{}: {} is not supported (byte-level BPE only)", what, component);
+  fail(ErrorKind::data, "{}: {} is not supported", what, component);
 }
 
 // Bytes that UTF-8 text can contain.
@@ -62,14 +62,21 @@ void ScratchPool::give(std::unique_ptr<Scratch> scratch) {
 }
 
 TokenizerState::TokenizerState(TokenizerSpec from, const std::string& what)
-    : spec(std::move(from)), pre_tokenizer(section(spec.document, "pre_tokenizer"), what) {
-  read_normalizer(section(spec.document, "normalizer"), what);
-  read_decoder(section(spec.document, "decoder"), what);
+    : spec(std::move(from)),
+      normalizer(section(spec.document, "normalizer"), what),
+      pre_tokenizer(section(spec.document, "pre_tokenizer"), what),
+      decoder(section(spec.document, "decoder"), what) {
   add_vocab(what);
   add_model(what);
   add_added_tokens(what);
   build_matchers();
-  read_post_processor(section(spec.document, "post_processor"), what);
+  const auto is_token = [this](std::int64_t id) {
+    return id >= 0 && id < static_cast<std::int64_t>(tokens.size()) &&
+           tokens[static_cast<std::size_t>(id)].present;
+  };
+  PostProcessor processor(section(spec.document, "post_processor"), is_token, what);
+  prefix = std::move(processor.prefix);
+  suffix = std::move(processor.suffix);
   check_named(what);
 }
 
@@ -80,7 +87,7 @@ void TokenizerState::add_token(std::int32_t id, const std::string& spelling, con
     fail(ErrorKind::data, "{}: the tokens \"{}\" and \"{}\" have the same id, {}", what, token.spelling,
          spelling, id);
   }
-  token = {spelling, alphabet_to_bytes(spelling), true, false};
+  token = {spelling, decoder.token_bytes(spelling), true, false};
   if (!ids.emplace(spelling, id).second)
     fail(ErrorKind::data, "{}: the token \"{}\" appears twice", what, spelling);
 }
@@ -99,6 +106,31 @@ void TokenizerState::add_bytes(const Json& config, const std::string& what) {
     model.byte_ids[b] = at == ids.end() ? -1 : at->second;
     if (at == ids.end() && occurs_in_utf8(b)) missing_bytes++;
   }
+  if (missing_bytes > 0 && bool_field(config, "byte_fallback", false, "model", what)) {
+    refuse(what, "model.byte_fallback with bytes missing from the vocabulary");
+  }
+}
+
+void TokenizerState::add_characters(const Json& config, const std::string& what) {
+  model.byte_level = false;
+  model.byte_fallback = bool_field(config, "byte_fallback", false, "model", what);
+  for (int b = 0; b < 256; b++) {
+    constexpr std::string_view digits = "0123456789ABCDEF";
+    const auto at = ids.find(std::string("<0x") + digits[b / 16] + digits[b % 16] + ">");
+    model.byte_ids[b] = at == ids.end() ? -1 : at->second;
+    if (occurs_in_utf8(b) && (at == ids.end() || !model.byte_fallback)) missing_bytes++;
+  }
+  for (const auto& [token, id] : spec.vocab) {
+    if (token.empty()) continue;
+    std::size_t end = 0;
+    const char32_t c = next_code_point(token, end);
+    if (end != token.size()) continue;
+    if (c >= model.character_ids.size()) model.character_ids.resize(c + 1, -1);
+    model.character_ids[c] = id;
+  }
+}
+
+void TokenizerState::add_unknown(const Json& config, const std::string& what) {
   const std::string unknown = optional_string_field(config, "unk_token", "model", what);
   if (!unknown.empty()) {
     const auto at = ids.find(unknown);
@@ -107,9 +139,6 @@ void TokenizerState::add_bytes(const Json& config, const std::string& what) {
     model.unknown_id = at->second;
   }
   model.fuse_unknown = bool_field(config, "fuse_unk", false, "model", what);
-  if (missing_bytes > 0 && bool_field(config, "byte_fallback", false, "model", what)) {
-    refuse(what, "model.byte_fallback with bytes missing from the vocabulary");
-  }
 }
 
 void TokenizerState::add_model(const std::string& what) {
@@ -119,25 +148,50 @@ void TokenizerState::add_model(const std::string& what) {
   }
   const Json& dropout = section(config, "dropout");
   if (!dropout.is_null() && (!dropout.is_number() || dropout.as_double() != 0)) refuse(what, "model.dropout");
-  add_bytes(config, what);
+  if (pre_tokenizer.byte_level()) {
+    add_bytes(config, what);
+  } else {
+    add_characters(config, what);
+  }
+  add_unknown(config, what);
   model.ignore_merges = bool_field(config, "ignore_merges", false, "model", what);
   if (model.ignore_merges) {
     for (const auto& [token, id] : spec.vocab) {
-      if (in_alphabet(token)) model.whole_words.emplace(alphabet_to_bytes(token), id);
+      if (!model.byte_level) {
+        model.whole_words.emplace(token, id);
+      } else if (in_alphabet(token)) {
+        model.whole_words.emplace(alphabet_to_bytes(token), id);
+      }
     }
   }
+  add_merges(what);
+}
+
+void TokenizerState::add_merges(const std::string& what) {
   model.merges.reserve(spec.merges.size());
   std::uint32_t rank = 0;
+  std::vector<std::string_view> merged_tokens;
+  bool only_characters = true;  // no merge of an unknown or byte token, which spells another text
+  std::string whole;
   for (const auto& [left, right] : spec.merges) {
     const std::string& a = tokens[static_cast<std::size_t>(left)].spelling;
     const std::string& b = tokens[static_cast<std::size_t>(right)].spelling;
-    const auto merged = ids.find(a + b);
+    whole.assign(a).append(b);
+    const auto merged = ids.find(whole);
     if (merged == ids.end()) {
       fail(ErrorKind::data, "{}: model.merges[{}]: \"{}\" + \"{}\" gives \"{}\", which is not in model.vocab",
-           what, rank, a, b, a + b);
+           what, rank, a, b, whole);
     }
     model.merges.set(left, right, rank++, merged->second);
+    if (model.byte_level) continue;
+    merged_tokens.push_back(merged->first);
+    for (const std::int32_t id : {left, right}) {
+      const bool other =
+          id == model.unknown_id || byte_of_token(tokens[static_cast<std::size_t>(id)].spelling) >= 0;
+      only_characters = only_characters && !other;
+    }
   }
+  if (!model.byte_level && only_characters) model.find_cuts(merged_tokens);
 }
 
 // The id that the reference gives a new added token: the vocabulary's, else the next free one.
@@ -171,82 +225,17 @@ void TokenizerState::add_added_tokens(const std::string& what) {
 }
 
 void TokenizerState::build_matchers() {
+  RegexScratch regex;
   for (const bool special : {true, false}) {  // the first of equal contents wins: special ones
     for (const AddedToken& token : added) {
       if (token.special != special) continue;
       if (!token.normalized) {
         raw_tokens.add(token.content, token);
-      } else if (const std::string content = nfc ? text::nfc(token.content) : token.content;
-                 !content.empty()) {
+      } else if (const std::string content = normalizer.run(token.content, regex); !content.empty()) {
         normalized_tokens.add(content, token);
       }
     }
   }
-}
-
-void TokenizerState::read_normalizer(const Json& config, const std::string& what) {
-  if (config.is_null()) return;
-  const std::string type = type_of(config, "normalizer", what);
-  if (type == "Sequence") {
-    for (const Json& part : array_field(config, "normalizers", "normalizer", what))
-      read_normalizer(part, what);
-  } else if (type == "NFC") {
-    nfc = true;
-  } else {
-    fail(ErrorKind::data, "{}: normalizer {} is not supported (known: NFC, Sequence)", what, type);
-  }
-}
-
-void TokenizerState::read_decoder(const Json& config, const std::string& what) const {
-  if (config.is_null()) refuse(what, "decoder null");
-  const std::string type = type_of(config, "decoder", what);
-  if (type == "ByteLevel") return;
-  if (type == "Sequence" && array_field(config, "decoders", "decoder", what).size() == 1) {
-    return read_decoder(config.at("decoders").as_array()[0], what);
-  }
-  fail(ErrorKind::data, "{}: decoder {} is not supported (known: ByteLevel)", what, type);
-}
-
-void TokenizerState::read_post_processor(const Json& config, const std::string& what) {
-  if (config.is_null()) return;
-  const std::string type = type_of(config, "post_processor", what);
-  if (type == "Sequence") {
-    for (const Json& part : array_field(config, "processors", "post_processor", what))
-      read_post_processor(part, what);
-  } else if (type == "TemplateProcessing") {
-    read_template(config, what);
-  } else if (type != "ByteLevel") {
-    fail(ErrorKind::data,
-         "{}: post_processor {} is not supported (known: ByteLevel, TemplateProcessing, Sequence)", what,
-         type);
-  }
-}
-
-void TokenizerState::read_template(const Json& config, const std::string& what) {
-  constexpr std::string_view where = "post_processor TemplateProcessing";
-  std::vector<std::int32_t> before, after;
-  int sequences = 0;
-  for (const Json& piece : array_field(config, "single", where, what)) {
-    if (const Json* sequence = piece.find("Sequence")) {
-      if (string_field(*sequence, "id", where, what) != "A")
-        refuse(what, "a single template with another id than A");
-      sequences++;
-      continue;
-    }
-    const std::string name = string_field(field(piece, "SpecialToken", where, what), "id", where, what);
-    const Json& entry = field(field(config, "special_tokens", where, what), name, where, what);
-    for (const Json& id : array_field(entry, "ids", where, what)) {
-      if (!id.is_int() || id.as_int() < 0 || id.as_int() >= static_cast<std::int64_t>(tokens.size()) ||
-          !tokens[static_cast<std::size_t>(id.as_int())].present) {
-        fail(ErrorKind::data, "{}: {}: special_tokens \"{}\": {} is not the id of a token", what, where, name,
-             id.dump());
-      }
-      (sequences == 0 ? before : after).push_back(static_cast<std::int32_t>(id.as_int()));
-    }
-  }
-  if (sequences != 1) fail(ErrorKind::data, "{}: {}: single must hold the sequence A once", what, where);
-  prefix.insert(prefix.begin(), before.begin(), before.end());
-  suffix.insert(suffix.end(), after.begin(), after.end());
 }
 
 void TokenizerState::check_named(const std::string& what) {

@@ -10,7 +10,10 @@
 
 #include "text/added_tokens.h"
 #include "text/bpe_model.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
+#include "text/token_decoder.h"
 #include "text/tokenizer_spec.h"
 
 namespace lode::text {
@@ -45,10 +48,11 @@ struct TokenizerState {
   StringToId ids;             // by spelling; added tokens too
   std::vector<AddedToken> added;
   AddedTokenMatcher raw_tokens, normalized_tokens;
-  bool nfc = false;
+  Normalizer normalizer;
   PreTokenizer pre_tokenizer;
+  TokenDecoder decoder;
   BpeModel model;
-  std::vector<std::int32_t> prefix, suffix;  // the post-processor's template
+  std::vector<std::int32_t> prefix, suffix;  // the post-processor's
   std::optional<std::int32_t> bos, eos, pad;
   int missing_bytes = 0;
   mutable ScratchPool scratch;
@@ -58,13 +62,12 @@ struct TokenizerState {
   void add_token(std::int32_t id, const std::string& spelling, const std::string& what);
   void add_model(const std::string& what);
   void add_bytes(const Json& model, const std::string& what);
+  void add_characters(const Json& model, const std::string& what);
+  void add_unknown(const Json& model, const std::string& what);
+  void add_merges(const std::string& what);
   void add_added_tokens(const std::string& what);
   std::int32_t expected_id(const std::string& content) const;
   void build_matchers();
-  void read_normalizer(const Json& config, const std::string& what);
-  void read_post_processor(const Json& config, const std::string& what);
-  void read_template(const Json& config, const std::string& what);
-  void read_decoder(const Json& config, const std::string& what) const;
   void check_named(const std::string& what);
 };
 

@@ -78,19 +78,21 @@ int combining_class(char32_t c) {
 
 using CodePoints = std::vector<utf8proc_int32_t>;
 
-CodePoints decompose(std::string_view text) {
+CodePoints decompose(std::string_view text, bool compatibility) {
   CodePoints out;
   out.reserve(text.size() + 32);
   for (std::size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
-    if (c < 0xC0 || c == 0x11938) {  // the reference's tables are older than U+11938
+    // The reference's tables are older than U+11938.
+    if (c < (compatibility ? 0xA0 : 0xC0) || c == 0x11938) {
       out.push_back(static_cast<utf8proc_int32_t>(c));
       continue;
     }
     utf8proc_int32_t parts[32];
     int boundary = 0;
-    const auto n =
-        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 32, UTF8PROC_DECOMPOSE, &boundary);
+    const auto options = static_cast<utf8proc_option_t>(compatibility ? UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT
+                                                                      : UTF8PROC_DECOMPOSE);
+    const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 32, options, &boundary);
     LODE_ASSERT(n >= 1 && n <= 32);
     out.insert(out.end(), parts, parts + n);
   }
@@ -233,12 +235,16 @@ std::string alphabet_to_bytes(std::string_view spelling) {
   return out;
 }
 
-std::string nfc(std::string_view text) {
+std::string normalize(std::string_view text, NormalForm form) {
   if (is_ascii(text)) return std::string(text);
-  CodePoints points = decompose(text);
+  CodePoints points = decompose(text, form == NormalForm::nfkc || form == NormalForm::nfkd);
   order_marks(points);
   std::string out;
   out.reserve(text.size());
+  if (form == NormalForm::nfd || form == NormalForm::nfkd) {
+    for (const auto c : points) append_code_point(static_cast<char32_t>(c), out);
+    return out;
+  }
   utf8proc_int32_t* const end = points.data() + points.size();
   utf8proc_int32_t* begin = points.data();
   for (utf8proc_int32_t* p = begin; p != end; p++) {
@@ -249,6 +255,68 @@ std::string nfc(std::string_view text) {
   }
   compose(begin, end, out);
   return out;
+}
+
+std::string nfc(std::string_view text) {
+  return normalize(text, NormalForm::nfc);
+}
+
+std::string lowercase(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const char32_t c = next_code_point(text, i);
+    if (c < 0x80) {
+      out.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
+    } else if (c == 0x130) {
+      out.append("i\u0307");
+    } else {
+      append_code_point(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+    }
+  }
+  return out;
+}
+
+std::string without_marks(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t start = i;
+    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(next_code_point(text, i)));
+    if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+        category == UTF8PROC_CATEGORY_ME) {
+      continue;
+    }
+    out.append(text.substr(start, i - start));
+  }
+  return out;
+}
+
+bool is_white_space(char32_t c) {
+  return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
+         c == 0x3000;
+}
+
+std::size_t previous_character(std::string_view text, std::size_t end) {
+  do {
+    end--;
+  } while ((text[end] & 0xC0) == 0x80);
+  return end;
+}
+
+std::string_view strip_white_space(std::string_view text, bool left, bool right) {
+  while (left && !text.empty()) {
+    std::size_t next = 0;
+    if (!is_white_space(next_code_point(text, next))) break;
+    text.remove_prefix(next);
+  }
+  while (right && !text.empty()) {
+    const std::size_t last = previous_character(text, text.size());
+    std::size_t at = last;
+    if (!is_white_space(next_code_point(text, at))) break;
+    text = text.substr(0, last);
+  }
+  return text;
 }
 
 std::string with_stand_ins(std::string_view text) {

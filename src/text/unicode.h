@@ -1,4 +1,4 @@
-// UTF-8, the byte alphabet of byte-level tokenizers, and NFC.
+// UTF-8, the byte alphabet of byte-level tokenizers, and the normal forms.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,18 @@ std::string bytes_to_alphabet(std::string_view bytes);
 std::string alphabet_to_bytes(std::string_view spelling);
 bool in_alphabet(std::string_view spelling);
 
-// `text` must be valid UTF-8. Equals the reference's NFC; linear but for sorting long runs of combining
-// marks.
+// `text` must be valid UTF-8. Equals the reference's normal forms; linear but for sorting long runs of
+// combining marks.
+enum class NormalForm { nfc, nfd, nfkc, nfkd };
+std::string normalize(std::string_view text, NormalForm form);
 std::string nfc(std::string_view text);
+
+// Character by character, as the reference does it; valid UTF-8 in and out.
+std::string lowercase(std::string_view text);
+std::string without_marks(std::string_view text);  // leaves out combining marks
+bool is_white_space(char32_t c);
+std::string_view strip_white_space(std::string_view text, bool left, bool right);
+std::size_t previous_character(std::string_view text, std::size_t end);  // start of the last one before end
 
 // `text` with characters that PCRE2 does not know replaced by stand-ins of the same class and length; empty
 // when there are none.

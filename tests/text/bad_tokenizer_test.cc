@@ -63,19 +63,18 @@ TEST(BadTokenizer, ComponentsWeDoNotHave) {
     document[key] = std::move(value);
     return document;
   };
-  expect_error(with("normalizer", typed("NFKC")), "normalizer NFKC is not supported");
-  expect_error(with("normalizer", typed("Lowercase")), "normalizer Lowercase is not supported");
-  expect_error(with("pre_tokenizer", typed("Metaspace")), "pre_tokenizer Metaspace is not supported");
-  expect_error(with("pre_tokenizer", nullptr), "pre_tokenizer null is not supported");
-  expect_error(with("pre_tokenizer", split("a")), "without ByteLevel is not supported");
+  expect_error(with("normalizer", typed("Precompiled")), "normalizer Precompiled is not supported");
+  expect_error(with("normalizer", typed("BertNormalizer")), "normalizer BertNormalizer is not supported");
+  expect_error(with("pre_tokenizer", typed("UnicodeScripts")),
+               "pre_tokenizer UnicodeScripts is not supported");
   expect_error(with("pre_tokenizer", sequence({byte_level(false, true), split("a")})),
                "Split after ByteLevel");
-  expect_error(with("pre_tokenizer", sequence({split("a", "MergedWithNext"), byte_level(false, false)})),
-               "behavior MergedWithNext is not supported");
-  expect_error(with("post_processor", typed("RobertaProcessing")),
-               "post_processor RobertaProcessing is not supported");
-  expect_error(with("decoder", typed("Metaspace")), "decoder Metaspace is not supported");
-  expect_error(with("decoder", nullptr), "decoder null is not supported");
+  expect_error(with("pre_tokenizer", sequence({split("a", "Merged"), byte_level(false, false)})),
+               "behavior Merged is not supported");
+  expect_error(with("post_processor", typed("Other")), "post_processor Other is not supported");
+  expect_error(with("post_processor", typed("RobertaProcessing")), "the key \"cls\" is missing");
+  expect_error(with("decoder", typed("WordPiece")), "decoder WordPiece is not supported");
+  expect_error(with("decoder", typed("Metaspace")), "the key \"replacement\" is missing");
   expect_error(with("model", typed("Unigram")), "model Unigram is not supported");
   expect_error(with("model", typed("WordPiece")), "model WordPiece is not supported");
 }

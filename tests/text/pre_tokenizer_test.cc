@@ -20,7 +20,7 @@ std::string pieces(const Json& config, std::string_view text) {
   const PreTokenizer pre_tokenizer(config, "test");
   RegexScratch scratch;
   std::string out;
-  pre_tokenizer.run(text, scratch,
+  pre_tokenizer.run(text, true, scratch,
                     [&](std::string_view word) { out.append(out.empty() ? "" : "|").append(word); });
   return out;
 }
@@ -85,9 +85,54 @@ TEST(PreTokenizer, SplitBehaviours) {
   EXPECT_EQ(cut("Isolated", true), "the|-|final|-|-|countdown");
   EXPECT_EQ(cut("Removed", false), "the|final|countdown");
   EXPECT_EQ(cut("Removed", true), "-|-|-");
+  EXPECT_EQ(cut("MergedWithPrevious", false), "the-|final-|-|countdown");
+  EXPECT_EQ(cut("MergedWithPrevious", true), "the|-final|-|-countdown");
+  EXPECT_EQ(cut("MergedWithNext", false), "the|-final|-|-countdown");
+  EXPECT_EQ(cut("MergedWithNext", true), "the-|final-|-|countdown");
+  EXPECT_EQ(cut("Contiguous", false), "the|-|final|--|countdown");
+  EXPECT_EQ(cut("Contiguous", true), "the|-|final|--|countdown");
   Json literal = split("x");
   literal["pattern"] = Json::object({{"String", ".*"}});
   EXPECT_EQ(pieces(sequence({literal, byte_level(false, false)}), "a.*b"), "a|.*|b");
+}
+
+Json metaspace(const char* scheme, bool split) {
+  return Json::object(
+      {{"type", "Metaspace"}, {"replacement", "\u2581"}, {"prepend_scheme", scheme}, {"split", split}});
+}
+
+TEST(PreTokenizer, Metaspace) {
+  for (const char* scheme : {"always", "first"}) {
+    EXPECT_EQ(pieces(metaspace(scheme, true), "Hey my  friend"), "▁Hey|▁my|▁|▁friend");
+    EXPECT_EQ(pieces(metaspace(scheme, false), "Hey my  friend"), "▁Hey▁my▁▁friend");
+  }
+  EXPECT_EQ(pieces(metaspace("never", true), "Hey my  friend"), "Hey|▁my|▁|▁friend");
+  for (const char* scheme : {"always", "first", "never"}) {
+    EXPECT_EQ(pieces(metaspace(scheme, true), " Hey"), "▁Hey");
+    EXPECT_EQ(pieces(metaspace(scheme, true), ""), "");
+  }
+  Json old = Json::object({{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}});
+  EXPECT_EQ(pieces(old, "a b"), "a|_b");
+  const Json later = sequence({split("-"), metaspace("first", true)});
+  EXPECT_EQ(pieces(later, "a-b"), "▁a|-|b");
+}
+
+TEST(PreTokenizer, WordsAndPunctuation) {
+  const auto typed = [](const char* type) { return Json::object({{"type", type}}); };
+  EXPECT_EQ(pieces(typed("BertPreTokenizer"), kText1),
+            "Hello|world|'|s|12345|CAN|'|T|foo|_|bar|你好|！|é😀|x");
+  EXPECT_EQ(pieces(typed("Whitespace"), kText1), "Hello|world|'|s|12345|CAN|'|T|foo_bar|你好|！|é|😀|x");
+  EXPECT_EQ(pieces(typed("WhitespaceSplit"), kText1), "Hello|world's|12345|CAN'T|foo_bar|你好！é😀|x");
+  EXPECT_EQ(pieces(typed("WhitespaceSplit"), kText2), "I'm|DON'T|3.14|HTTPServer-2");
+  EXPECT_EQ(pieces(typed("Punctuation"), "a, (b)..c"), "a|,| |(|b|)|.|.|c");
+  Json contiguous = typed("Punctuation");
+  contiguous["behavior"] = "Contiguous";
+  EXPECT_EQ(pieces(contiguous, "a..c"), "a|..|c");
+}
+
+TEST(PreTokenizer, NullLeavesAllInOnePiece) {
+  EXPECT_EQ(pieces(Json(), "a b\nc"), "a b\nc");
+  EXPECT_EQ(pieces(Json(), ""), "");
 }
 
 TEST(PreTokenizer, DialectOfTheReference) {
