@@ -65,7 +65,7 @@ constexpr std::int64_t row_bytes(QuantFormat format, std::int64_t cols) {
 }
 
 // out[i] = row first + i of the matrix that begins at `rows`, for all out.rows. out.cols is the width of the
-// whole matrix; out is f32, bf16 or f16 and overwritten. `rows` needs no alignment. Bit-equal for any number
+// whole matrix; out is f32 or bf16 and overwritten. `rows` needs no alignment. Bit-equal for any number
 // of threads; the result in bf16 is that in f32 rounded.
 void dequantize_rows(KernelContext& context, QuantFormat format, const std::byte* rows, std::int64_t first,
                      View out);
@@ -73,7 +73,7 @@ void dequantize_rows(KernelContext& context, QuantFormat format, const std::byte
 // Whether quantize_rows can write the format: f32, f16, bf16, Q8_0, Q4_0, Q4_K, nf4, int8.
 bool can_quantize(QuantFormat format);
 
-// Writes all rows of x (f32, bf16 or f16, finite values) to out, which holds x.rows * row_bytes(format,
+// Writes all rows of x (f32 or bf16, finite values) to out, which holds x.rows * row_bytes(format,
 // x.cols). Q8_0 and Q4_0 give the bytes of the reference; Q4_K searches its scales; nf4 rounds to the nearest
 // level and its scales to an 8-bit code about their mean; int8 scales each row by its largest magnitude.
 void quantize_rows(KernelContext& context, QuantFormat format, ConstView x, std::byte* out);
