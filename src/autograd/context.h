@@ -27,6 +27,7 @@ struct Context {
   std::uint64_t seed = 0;       // of dropout and other noise
   std::int64_t step = 0;        // of the optimizer, for the same
   bool training = false;        // dropout is active
+  bool adapters = true;         // off: the base model alone
   std::string scope;            // "layers.3.attention": where ops are running, for messages
 
   Tensor activation(std::int64_t rows, std::int64_t cols) {

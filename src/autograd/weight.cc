@@ -1,6 +1,7 @@
 #include "autograd/weight.h"
 
 #include "kernels/elementwise.h"
+#include "kernels/embedding.h"
 
 namespace lode {
 
@@ -13,6 +14,11 @@ GradientSink::Target GradientSink::target(Context&) {
   const bool accumulate = !stale_;
   stale_ = false;
   return {gradient_.view(), accumulate};
+}
+
+void Weight::look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y) {
+  const WeightUse use(context, *this, DType::f32);
+  embedding_forward(y.dtype, context.kernel, ids, use.view(), scale, add, y);
 }
 
 View GradientSink::adding(Context& context) {

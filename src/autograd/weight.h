@@ -1,6 +1,9 @@
 // What ops see of a parameter: a scoped use of its values in one form, and a place for its gradient.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "autograd/context.h"
 
 namespace lode {
@@ -38,6 +41,8 @@ class Weight {
   virtual std::int64_t cols() const = 0;
   virtual ConstView acquire(Context& context, DType form) = 0;
   virtual void release() = 0;
+  // y[t] = scale * row ids[t] (+ y[t] when add), y f32 or bf16. Ids are in range.
+  virtual void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y);
   virtual GradientSink* gradient() = 0;  // nullptr: frozen
 };
 

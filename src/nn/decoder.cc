@@ -5,35 +5,56 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/profile.h"
-#include "kernels/matmul.h"
 #include "nn/rotary_table.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/dropout.h"
-#include "ops/embedding.h"
 
 namespace lode {
 
-Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, bool trainable)
-    : spec_(spec), parameters_(context.memory, trainable) {
-  const Init init{InitKind::normal, spec.init_deviation};
-  embedding_ = parameters_.add({matrix_parameter(names.embedding, spec.vocab_size, spec.hidden, init)});
-  if (spec.position == PositionKind::learned) {
-    positions_ = parameters_.add({matrix_parameter(names.positions, spec.max_positions, spec.hidden, init)});
-  }
-  for (std::int64_t i = 0; i < spec.layers; ++i) add_layer(names, i);
-  final_norm_ = add_norm_parameters(names.final_norm);
-  head_ = spec.tied_head
-              ? embedding_
-              : parameters_.add({matrix_parameter(names.head, spec.vocab_size, spec.hidden, init)});
+namespace {
+
+WeightPolicy with_layers(WeightPolicy policy, std::int64_t layers) {
+  if (policy.freeze) policy.freeze->num_layers = layers;
+  return policy;
 }
 
-NormParameters Decoder::add_norm_parameters(const std::string& name) {
-  NormParameters norm{spec_.norm, spec_.norm_eps,
-                      parameters_.add({vector_parameter(name, spec_.hidden, InitKind::ones)})};
+GateKind gate_kind(Activation activation) {
+  switch (activation) {
+    case Activation::silu:
+      return GateKind::silu;
+    case Activation::gelu_erf:
+      return GateKind::gelu_erf;
+    case Activation::gelu_tanh:
+      return GateKind::gelu_tanh;
+  }
+  return GateKind::silu;
+}
+
+}  // namespace
+
+Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, WeightPolicy policy)
+    : spec_(spec), parameters_(context.memory, with_layers(std::move(policy), spec.layers)) {
+  const Init init{InitKind::normal, spec.init_deviation};
+  embedding_ = Embedding(parameters_, names.embedding, spec.vocab_size, spec.hidden, init,
+                         static_cast<float>(spec.embedding_scale));
+  if (spec.position == PositionKind::learned) {
+    positions_ = parameters_.add(
+        {matrix_parameter(names.positions, spec.max_positions, spec.hidden, init, ModuleKind::positions)});
+  }
+  for (std::int64_t i = 0; i < spec.layers; ++i) add_layer(names, i);
+  final_norm_ = add_norm_parameters(names.final_norm, spec.hidden);
+  head_ = spec.tied_head ? Head(parameters_, names.head, embedding_)
+                         : Head(parameters_, names.head, spec.vocab_size, spec.hidden, init);
+  parameters_.check_policy();
+}
+
+NormParameters Decoder::add_norm_parameters(const std::string& name, std::int64_t size) {
+  const InitKind init = spec_.norm_offset == 0 ? InitKind::ones : InitKind::zeros;
+  NormParameters norm{spec_.norm, spec_.norm_eps, parameters_.add({vector_parameter(name, size, init)})};
+  norm.offset = spec_.norm_offset;
   if (spec_.norm_bias)
-    norm.bias = parameters_.add({vector_parameter(bias_name(name), spec_.hidden, InitKind::zeros)});
+    norm.bias = parameters_.add({vector_parameter(bias_name(name), size, InitKind::zeros)});
   return norm;
 }
 
@@ -51,14 +72,24 @@ void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
   const auto named = [index](const std::string& pattern) { return format(pattern, index); };
 
   Layer layer;
-  layer.attention_norm = add_norm_parameters(named(names.attention_norm));
+  layer.spec = spec_.layer(index);
+  layer.attention_norm = add_norm_parameters(named(names.attention_norm), spec_.hidden);
   std::vector<LinearPart> qkv{{named(names.q), q_dim}, {named(names.k), kv_dim}, {named(names.v), kv_dim}};
   if (!names.qkv.empty()) qkv = {{named(names.qkv), q_dim + 2 * kv_dim}};
   layer.qkv = add_linear(names, qkv, spec_.hidden, spec_.qkv_bias, init);
   layer.output =
       add_linear(names, {{named(names.output), spec_.hidden}}, q_dim, spec_.output_bias, residual_init);
 
-  layer.mlp_norm = add_norm_parameters(named(names.mlp_norm));
+  if (spec_.head_norms) {
+    layer.q_norm = add_norm_parameters(named(names.q_norm), spec_.head_dim);
+    layer.k_norm = add_norm_parameters(named(names.k_norm), spec_.head_dim);
+  }
+  if (spec_.post_norms) {
+    layer.attention_post_norm = add_norm_parameters(named(names.attention_post_norm), spec_.hidden);
+    layer.mlp_post_norm = add_norm_parameters(named(names.mlp_post_norm), spec_.hidden);
+  }
+
+  layer.mlp_norm = add_norm_parameters(named(names.mlp_norm), spec_.hidden);
   std::vector<LinearPart> up;
   if (spec_.mlp == MlpKind::gated) up.push_back({named(names.gate), spec_.intermediate});
   up.push_back({named(names.up), spec_.intermediate});
@@ -70,20 +101,27 @@ void Decoder::add_layer(const DecoderNames& names, std::int64_t index) {
 
 void Decoder::initialise(Context& context, std::uint64_t seed) {
   for (const Parameter& parameter : parameters_.all()) lode::initialise(context, parameter, seed);
+  parameters_.reset_copies(context);
 }
 
 Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD,
                       const Batch& batch, KvCache* cache) {
   const ScopedName scope(context, "attention");
-  AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim,
-                       static_cast<float>(spec_.attention_scale)};
+  AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, static_cast<float>(spec_.attention_scale),
+                       layer.spec.window};
   if (spec_.scale_by_inverse_layer) shape.scale /= static_cast<float>(index + 1);
   Value qkv = layer.qkv(context, x_TD, batch);
-  if (spec_.position == PositionKind::rotary) {
-    qkv = rotary(context, std::move(qkv), batch, rotary_, spec_.heads + spec_.kv_heads, spec_.head_dim);
+  if (spec_.head_norms) {
+    qkv = norm_heads(context, std::move(qkv), spec_.heads, spec_.kv_heads, layer.q_norm, layer.k_norm);
+  }
+  if (spec_.position == PositionKind::rotary && layer.spec.rotary != LayerRotary::none) {
+    const RotaryTable& table = layer.spec.rotary == LayerRotary::local ? local_rotary_ : rotary_;
+    qkv = rotary(context, std::move(qkv), batch, table, spec_.heads + spec_.kv_heads, spec_.head_dim);
   }
   const Value o_THE = attention(context, qkv, batch, shape, cache, index);
-  return layer.output(context, o_THE, batch);
+  Value out_TD = layer.output(context, o_THE, batch);
+  if (spec_.post_norms) out_TD = add_norm(context, out_TD, nullptr, layer.attention_post_norm).y;
+  return out_TD;
 }
 
 Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD, const Batch& batch) {
@@ -91,23 +129,30 @@ Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD, cons
   const Value up = layer.up(context, x_TD, batch);
   Value act_TI;
   if (spec_.mlp == MlpKind::gated) {
-    act_TI = gated(context, up, GateKind::silu);
+    act_TI = gated(context, up, gate_kind(spec_.activation));
   } else {
     act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
   }
-  return layer.down(context, act_TI, batch);
+  Value out_TD = layer.down(context, act_TI, batch);
+  if (spec_.post_norms) out_TD = add_norm(context, out_TD, nullptr, layer.mlp_post_norm).y;
+  return out_TD;
+}
+
+void Decoder::prepare_rotary(const Segments& segments, Memory& memory) {
+  if (spec_.position != PositionKind::rotary) return;
+  const auto used = [this](LayerRotary kind) {
+    return std::ranges::any_of(layers_, [kind](const Layer& layer) { return layer.spec.rotary == kind; });
+  };
+  if (used(LayerRotary::global)) prepare_rotary_table(memory, spec_.rotary, segments, rotary_);
+  if (used(LayerRotary::local)) prepare_rotary_table(memory, spec_.local_rotary, segments, local_rotary_);
 }
 
 Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
-  if (spec_.position == PositionKind::rotary) {
-    const auto positions = batch.segments().positions();
-    const std::int32_t last = positions.empty() ? 0 : *std::ranges::max_element(positions);
-    extend_rotary_table(context.memory, spec_.rotary, last + 1, rotary_);
-  }
+  prepare_rotary(batch.segments(), context.memory);
   Value h_TD;
   {
     const ScopedName scope(context, "embedding");
-    h_TD = dropout(context, embedding(context, batch, *embedding_, positions_), batch,
+    h_TD = dropout(context, embedding_(context, batch, positions_, embedding_noise_), batch,
                    spec_.embedding_dropout, "embedding");
   }
   Value delta_TD;  // what the last sub-layer adds to the residual stream, added by the next norm
@@ -131,16 +176,11 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
 TokenLosses Decoder::loss(Context& context, const Batch& batch, float loss_scale) {
   const Value hidden = forward(context, batch);
   const ScopedName scope(context, "head");
-  return linear_cross_entropy(context, hidden, *head_, batch, loss_scale);
+  return head_.loss(context, hidden, batch, loss_scale);
 }
 
 Tensor Decoder::last_logits(Context& context, const Value& hidden_TD) {
-  const View last = hidden_TD.data.view().slice_rows(hidden_TD.data.rows() - 1, 1);
-  Tensor logits(context.memory, MemoryTag::activations, DType::f32, 1, spec_.vocab_size);
-  const WeightUse w(context, *head_, context.dtype);
-  OpTimer timer(context, "head", 2.0 * static_cast<double>(spec_.vocab_size * spec_.hidden));
-  matmul(context.kernel, {.a = last, .b = w.view(), .transpose_b = true, .c = logits.view()});
-  return logits;
+  return head_.logits(context, hidden_TD.data.slice_rows(hidden_TD.data.rows() - 1, 1));
 }
 
 double Decoder::training_flops(const Segments& segments) const {
@@ -153,8 +193,11 @@ double Decoder::training_flops(const Segments& segments) const {
       static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
   double tokens = 0;
   for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
-  const AttentionShape shape{spec_.heads, spec_.kv_heads, spec_.head_dim, 1};
-  const double attention = static_cast<double>(spec_.layers) * attention_forward_flops(segments, shape);
+  double attention = 0;
+  for (std::int64_t l = 0; l < spec_.layers; ++l) {
+    attention += attention_forward_flops(
+        segments, {spec_.heads, spec_.kv_heads, spec_.head_dim, 1, spec_.layer(l).window});
+  }
   return 3 * (2 * weights * tokens + attention);
 }
 

@@ -16,14 +16,18 @@ namespace lode {
 
 class Decoder {
  public:
-  // Parameters are allocated, not filled. trainable: they have gradients.
-  Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, bool trainable);
+  // Parameters are allocated, not filled. policy: which are trained and how the others are kept; true: all
+  // are trained, false: none. Throws Error(usage) for names in the policy that the model does not have.
+  Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, WeightPolicy policy);
 
   const DecoderSpec& spec() const { return spec_; }
   const ParameterList& parameters() const { return parameters_; }
   ParameterList& parameters() { return parameters_; }
 
-  // Hugging Face's initialisation from the seed.
+  // NEFTune's alpha: noise on the embeddings in training; 0: none.
+  void set_embedding_noise(float alpha) { embedding_noise_ = alpha; }
+
+  // Hugging Face's initialisation from the seed, adapters included.
   void initialise(Context& context, std::uint64_t seed);
 
   // The final normalised hidden states [T, hidden]. cache: nullptr when training; otherwise the batch is one
@@ -38,30 +42,37 @@ class Decoder {
   Tensor last_logits(Context& context, const Value& hidden);
 
   // Matrix FLOPs of one training step's forward and backward over these segments: each product once at 2 M N
-  // K, causal attention at half its square, the head included, backward twice the forward; recomputation not
-  // counted.
+  // K, causal attention at half its square within each layer's window, the head included, backward twice the
+  // forward; recomputation not counted.
   double training_flops(const Segments& segments) const;
   double training_flops_per_token(std::int64_t sample_length) const;
 
  private:
   struct Layer {
+    LayerSpec spec;
     NormParameters attention_norm, mlp_norm;
-    Linear qkv, output, up, down;  // up of a gated MLP: gate | up
+    NormParameters attention_post_norm, mlp_post_norm;  // of models with post_norms
+    NormParameters q_norm, k_norm;                      // of models with head_norms
+    Linear qkv, output, up, down;                       // up of a gated MLP: gate | up
   };
-  NormParameters add_norm_parameters(const std::string& name);
+  NormParameters add_norm_parameters(const std::string& name, std::int64_t size);
   Linear add_linear(const DecoderNames& names, std::vector<LinearPart> parts, std::int64_t cols,
                     bool with_bias, const Init& init);
   void add_layer(const DecoderNames& names, std::int64_t index);
+  void prepare_rotary(const Segments& segments, Memory& memory);
   Value attend(Context& context, const Layer& layer, std::int64_t index, const Value& x, const Batch& batch,
                KvCache* cache);
   Value mlp(Context& context, const Layer& layer, const Value& x, const Batch& batch);
 
   DecoderSpec spec_;
   ParameterList parameters_;
-  Weight *embedding_ = nullptr, *positions_ = nullptr, *head_ = nullptr;
+  Embedding embedding_;
+  Weight* positions_ = nullptr;
+  Head head_;
+  float embedding_noise_ = 0;
   NormParameters final_norm_;
   std::vector<Layer> layers_;
-  RotaryTable rotary_;
+  RotaryTable rotary_, local_rotary_;
 };
 
 }  // namespace lode

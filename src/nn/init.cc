@@ -52,20 +52,31 @@ void fill_normal(Context& context, View values, PhiloxKey key, float deviation) 
   fill_from_table(context.kernel, key, table.quantile, deviation, values);
 }
 
+void fill_initial(Context& context, const Parameter& parameter, std::uint64_t seed, View values) {
+  const PhiloxKey key = make_key(seed, format("init/{}", parameter.name));
+  const auto size = static_cast<float>(parameter.init.deviation);
+  static constexpr float kStraight[] = {0.0f, 0.5f, 1.0f};
+  switch (parameter.init.kind) {
+    case InitKind::zeros:
+      return fill(context.kernel, values, 0.0f);
+    case InitKind::ones:
+      return fill(context.kernel, values, 1.0f);
+    case InitKind::normal:
+      return fill_normal(context, values, key, size);
+    case InitKind::uniform:
+      return fill_from_table(context.kernel, key, kStraight, size, values);
+  }
+}
+
 }  // namespace
 
 void initialise(Context& context, const Parameter& parameter, std::uint64_t seed) {
-  switch (parameter.init.kind) {
-    case InitKind::zeros:
-      fill(context.kernel, parameter.values(), 0.0f);
-      break;
-    case InitKind::ones:
-      fill(context.kernel, parameter.values(), 1.0f);
-      break;
-    case InitKind::normal:
-      fill_normal(context, parameter.values(), make_key(seed, format("init/{}", parameter.name)),
-                  static_cast<float>(parameter.init.deviation));
-      break;
+  if (!parameter.quantized() && parameter.values().dtype == DType::f32) {
+    fill_initial(context, parameter, seed, parameter.values());
+  } else {
+    Tensor values(context.memory, MemoryTag::workspace, DType::f32, parameter.rows, parameter.cols);
+    fill_initial(context, parameter, seed, values.view());
+    parameter.write(context, values.view());
   }
   parameter.storage->changed(false);
 }

@@ -1,5 +1,11 @@
 #include "nn/linear.h"
 
+#include <cmath>
+
+#include "autograd/profile.h"
+#include "kernels/matmul.h"
+#include "ops/dropout.h"
+#include "ops/embedding.h"
 #include "ops/linear.h"
 
 namespace lode {
@@ -10,27 +16,163 @@ std::string bias_name(const std::string& weight) {
   return weight.substr(0, weight.size() - kWeight.size()) + ".bias";
 }
 
-Parameter matrix_parameter(std::string name, std::int64_t rows, std::int64_t cols, const Init& init) {
-  return {.name = std::move(name), .rows = rows, .cols = cols, .init = init};
+Parameter matrix_parameter(std::string name, std::int64_t rows, std::int64_t cols, const Init& init,
+                           ModuleKind kind) {
+  return {.name = std::move(name), .rows = rows, .cols = cols, .init = init, .kind = kind};
 }
 
 Parameter vector_parameter(std::string name, std::int64_t size, InitKind kind) {
-  return {.name = std::move(name), .cols = size, .vector = true, .init = {kind}, .decay = false};
+  return {.name = std::move(name),
+          .cols = size,
+          .vector = true,
+          .init = {kind},
+          .decay = false,
+          .kind = ModuleKind::norm};
+}
+
+Lora::Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64_t cols, ModuleKind kind) {
+  // Kaiming's uniform bound with a = sqrt(5), as torch initialises its linear layers.
+  const Init init_a{InitKind::uniform, 1 / std::sqrt(static_cast<double>(cols))};
+  std::vector<Parameter> as;
+  std::vector<LoraPair> pairs;
+  std::int64_t begin = 0, offset = 0;
+  for (const Part& part : parts) {
+    if (const auto plan = parameters.plan_lora(part.module, kind)) {
+      if (plan->dropout < 0 || plan->dropout >= 1)
+        fail(ErrorKind::usage, "lora_dropout is {}: it must be in [0, 1)", plan->dropout);
+      as.push_back(matrix_parameter(part.module + ".lora_A.weight", plan->rank, cols, init_a, kind));
+      const Init zeros{InitKind::zeros};
+      Weight* b = parameters.add_lora(
+          {matrix_parameter(part.module + ".lora_B.weight", part.rows, plan->rank, zeros, kind)});
+      parts_.push_back({b, begin, offset});
+      scales_.push_back({offset, plan->rank, plan->scale});
+      pairs.push_back({.module = part.module,
+                       .base = part.parameter,
+                       .b = parameters.all().size() - 1,
+                       .rank = plan->rank,
+                       .alpha = plan->alpha,
+                       .scale = plan->scale,
+                       .dropout = plan->dropout});
+      dropout_ = plan->dropout;
+      offset += plan->rank;
+    }
+    begin += part.rows;
+  }
+  if (as.empty()) return;
+  site_ = as.front().name;
+  const std::size_t first_a = parameters.all().size();
+  a_ = parameters.add_lora(std::move(as));
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    pairs[i].a = first_a + i;
+    parameters.add_pair(std::move(pairs[i]));
+  }
+}
+
+Value Lora::down(Context& context, const Value& x, const Batch& batch) const {
+  return down(context, dropout(context, x, batch, dropout_, site_));
+}
+
+Value Lora::down(Context& context, const Value& x) const {
+  return scale_parts(context, linear(context, x, *a_), scales_);
 }
 
 Linear::Linear(ParameterList& parameters, const LinearSpec& spec) {
   std::vector<Parameter> weights, biases;
+  std::vector<Lora::Part> lora_parts;
+  const std::size_t first = parameters.all().size();
   for (const LinearPart& part : spec.parts) {
     weights.push_back(matrix_parameter(part.name, part.rows, spec.cols, spec.init));
     weights.back().layout = spec.layout;
     biases.push_back(vector_parameter(bias_name(part.name), part.rows, InitKind::zeros));
+    biases.back().kind = ModuleKind::linear;
+    lora_parts.push_back({weights.back().module(), part.rows, first + lora_parts.size()});
   }
   weight_ = parameters.add(std::move(weights));
   if (spec.bias) bias_ = parameters.add(std::move(biases));
+  lora_ = Lora(parameters, lora_parts, spec.cols, ModuleKind::linear);
 }
 
-Value Linear::operator()(Context& context, const Value& x, const Batch&) const {
-  return linear(context, x, *weight_, bias_);
+Value Linear::operator()(Context& context, const Value& x, const Batch& batch) const {
+  if (!lora_.active(context)) return linear(context, x, *weight_, bias_);
+  const Value z = lora_.down(context, x, batch);
+  return add_low_rank(context, linear(context, x, *weight_, bias_), z, lora_.parts());
+}
+
+Embedding::Embedding(ParameterList& parameters, const std::string& name, std::int64_t vocabulary,
+                     std::int64_t width, const Init& init, float scale)
+    : name_(name), scale_(scale) {
+  const std::size_t base = parameters.all().size();
+  weight_ = parameters.add({matrix_parameter(name, vocabulary, width, init, ModuleKind::embedding)});
+  const std::string module = parameters.all()[base].module();
+  const auto plan = parameters.plan_lora(module, ModuleKind::embedding);
+  if (!plan) return;
+  Parameter a = matrix_parameter(module + ".lora_embedding_A", vocabulary, plan->rank, {InitKind::zeros},
+                                 ModuleKind::embedding);
+  a.layout = FileLayout::transposed;
+  lora_a_ = parameters.add_lora({std::move(a)});
+  lora_b_ = parameters.add_lora({matrix_parameter(module + ".lora_embedding_B", width, plan->rank,
+                                                  {InitKind::normal, 1.0}, ModuleKind::embedding)});
+  lora_scale_ = plan->scale;
+  const std::size_t last = parameters.all().size();
+  parameters.add_pair({.module = module,
+                       .base = base,
+                       .a = last - 2,
+                       .b = last - 1,
+                       .rank = plan->rank,
+                       .alpha = plan->alpha,
+                       .scale = plan->scale,
+                       .embedding = true});
+}
+
+Value Embedding::operator()(Context& context, const Batch& batch, Weight* positions, float noise) const {
+  // Families that scale round the factor to the activations' dtype first.
+  const float scale = context.dtype == DType::bf16 ? to_f32(to_bf16(scale_)) : scale_;
+  Value y;
+  if (lora_a_ != nullptr && context.adapters) {
+    const Value z = embedding(context, batch, *lora_a_, nullptr, lora_scale_ * scale);
+    y = add_low_rank(context, embedding(context, batch, *weight_, positions, scale), z, {{lora_b_, 0, 0}});
+  } else {
+    y = embedding(context, batch, *weight_, positions, scale);
+  }
+  add_embedding_noise(context, y, batch, noise);
+  return y;
+}
+
+Head::Head(ParameterList& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
+           const Init& init) {
+  const std::size_t base = parameters.all().size();
+  weight_ = parameters.add({matrix_parameter(name, vocabulary, width, init, ModuleKind::head)});
+  add_lora(parameters, name, base);
+}
+
+Head::Head(ParameterList& parameters, const std::string& name, const Embedding& tied) {
+  const std::string module = name.substr(0, name.rfind('.'));
+  weight_ = parameters.share(tied.name(), module, ModuleKind::head);
+  add_lora(parameters, name, parameters.index_of(tied.name()));
+}
+
+void Head::add_lora(ParameterList& parameters, const std::string& name, std::size_t base) {
+  lora_ = Lora(parameters, {{name.substr(0, name.rfind('.')), weight_->rows(), base}}, weight_->cols(),
+               ModuleKind::head);
+}
+
+TokenLosses Head::loss(Context& context, const Value& hidden, const Batch& batch, float loss_scale) const {
+  if (!lora_.active(context)) return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale);
+  const Value z = lora_.down(context, hidden, batch);
+  return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale, 0, {z, lora_.parts().front().b});
+}
+
+Tensor Head::logits(Context& context, const Tensor& hidden) const {
+  LODE_ASSERT(context.tape == nullptr);
+  Tensor out(context.memory, MemoryTag::activations, DType::f32, hidden.rows(), weight_->rows());
+  {
+    OpTimer timer(context, "head",
+                  2.0 * static_cast<double>(hidden.rows() * weight_->rows() * weight_->cols()));
+    const WeightUse w(context, *weight_, context.dtype);
+    matmul(context.kernel, {.a = hidden.view(), .b = w.view(), .transpose_b = true, .c = out.view()});
+  }
+  if (!lora_.active(context)) return out;
+  return add_low_rank(context, {std::move(out)}, lora_.down(context, {hidden}), lora_.parts()).data;
 }
 
 }  // namespace lode

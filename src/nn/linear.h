@@ -1,15 +1,41 @@
-// A linear module: one product whose weight holds one or several logical matrices (q | k | v, gate | up),
-// with or without a bias.
+// Modules that hold matrices: a product with one or several logical parts (q | k | v, gate | up), the table
+// of token embeddings, the head. Each carries the adapters that the list's policy gives it.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "autograd/tape.h"
 #include "nn/parameter.h"
-#include "ops/batch.h"
+#include "ops/linear_cross_entropy.h"
+#include "ops/lora.h"
 
 namespace lode {
+
+// The low-rank pairs beside one matrix. Parts of one product share the product with A and the dropout before
+// it.
+class Lora {
+ public:
+  struct Part {
+    std::string module;
+    std::int64_t rows;      // of the output
+    std::size_t parameter;  // index of the base parameter in the list
+  };
+  Lora() = default;
+  Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64_t cols, ModuleKind kind);
+
+  bool active(const Context& context) const { return a_ != nullptr && context.adapters; }
+  // scale * dropout(x) A^T, [T, sum of ranks]; the second without dropout.
+  Value down(Context& context, const Value& x, const Batch& batch) const;
+  Value down(Context& context, const Value& x) const;
+  const std::vector<LowRankPart>& parts() const { return parts_; }
+
+ private:
+  Weight* a_ = nullptr;
+  std::vector<LowRankPart> parts_;
+  std::vector<ScaledPart> scales_;
+  float dropout_ = 0;
+  std::string site_;
+};
 
 struct LinearPart {
   std::string name;  // of the weight in Hugging Face's files: "....weight"; its bias is "....bias"
@@ -36,10 +62,50 @@ class Linear {
  private:
   Weight* weight_ = nullptr;
   Weight* bias_ = nullptr;
+  Lora lora_;
+};
+
+class Embedding {
+ public:
+  Embedding() = default;
+  // scale multiplies the rows that are looked up (Gemma).
+  Embedding(ParameterList& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
+            const Init& init, float scale = 1);
+
+  // [T, width]; positions as ops/embedding.h. noise: NEFTune's alpha, in training.
+  Value operator()(Context& context, const Batch& batch, Weight* positions, float noise) const;
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+  Weight* weight_ = nullptr;
+  Weight *lora_a_ = nullptr, *lora_b_ = nullptr;  // A [V, rank], B [width, rank]
+  float scale_ = 1, lora_scale_ = 1;
+};
+
+class Head {
+ public:
+  Head() = default;
+  Head(ParameterList& parameters, const std::string& name, std::int64_t vocabulary, std::int64_t width,
+       const Init& init);
+  // Reads the embedding's base values; `name` is what adapters call the head.
+  Head(ParameterList& parameters, const std::string& name, const Embedding& tied);
+
+  // As ops/linear_cross_entropy.h.
+  TokenLosses loss(Context& context, const Value& hidden, const Batch& batch, float loss_scale) const;
+  // Logits f32 [n, vocabulary] of n rows, without a gradient.
+  Tensor logits(Context& context, const Tensor& hidden) const;
+
+ private:
+  void add_lora(ParameterList& parameters, const std::string& name, std::size_t base);
+
+  Weight* weight_ = nullptr;
+  Lora lora_;
 };
 
 // Building parameters: a matrix of Hugging Face's name, a vector (of a norm, a bias), a weight's bias name.
-Parameter matrix_parameter(std::string name, std::int64_t rows, std::int64_t cols, const Init& init);
+Parameter matrix_parameter(std::string name, std::int64_t rows, std::int64_t cols, const Init& init,
+                           ModuleKind kind = ModuleKind::linear);
 Parameter vector_parameter(std::string name, std::int64_t size, InitKind kind);
 std::string bias_name(const std::string& weight);
 

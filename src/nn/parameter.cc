@@ -2,25 +2,89 @@
 
 #include <algorithm>
 
+#include "autograd/profile.h"
 #include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "nn/quantized.h"
 
 namespace lode {
+namespace {
 
-ParameterStorage::ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols, bool trainable)
-    : memory_(memory), master_(memory, MemoryTag::weights, DType::f32, rows, cols), trainable_(trainable) {}
+// The base, or its trained copy while adapters are on.
+class SwitchedWeight : public Weight {
+ public:
+  SwitchedWeight(Weight& base, Weight& copy) : base_(base), copy_(copy) {}
+
+  std::int64_t rows() const override { return base_.rows(); }
+  std::int64_t cols() const override { return base_.cols(); }
+  ConstView acquire(Context& context, DType form) override {
+    active_ = context.adapters ? &copy_ : &base_;
+    return active_->acquire(context, form);
+  }
+  void release() override { active_->release(); }
+  void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y) override {
+    (context.adapters ? copy_ : base_).look_up(context, ids, scale, add, y);
+  }
+  GradientSink* gradient() override { return copy_.gradient(); }
+
+ private:
+  Weight &base_, &copy_;
+  Weight* active_ = nullptr;
+};
+
+}  // namespace
+
+ParameterStorage::ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols, DType dtype,
+                                   bool trainable)
+    : memory_(memory),
+      rows_(rows),
+      cols_(cols),
+      values_(memory, MemoryTag::weights, dtype, rows, cols),
+      trainable_(trainable) {
+  LODE_ASSERT(dtype == DType::f32 || (dtype == DType::bf16 && !trainable));
+}
 
 ConstView ParameterStorage::acquire(Context& context, DType form) {
-  if (form == DType::f32) return master_.view();
+  if (form == values_.dtype()) return values_.view();
+  if (form == DType::f32) return acquire_scratch(context, form);
   LODE_ASSERT(form == DType::bf16);
   if (!copy_.defined()) {
     copy_ = Tensor(memory_, MemoryTag::derived, DType::bf16, rows(), cols());
     copy_version_ = version_ - 1;
   }
   if (copy_version_ != version_) {
-    convert(context.kernel, master_.view(), copy_.view());
+    convert(context.kernel, values_.view(), copy_.view());
     copy_version_ = version_;
   }
   return copy_.view();
+}
+
+ConstView ParameterStorage::acquire_scratch(Context& context, DType form) {
+  if (uses_ == 0) {
+    OpTimer timer(context, "weight to floats", 0, static_cast<double>(rows_ * cols_) * 4);
+    scratch_ = Tensor(memory_, MemoryTag::workspace, form, rows_, cols_);
+    read_rows(context, 0, scratch_.view());
+  }
+  LODE_ASSERT(scratch_.dtype() == form);
+  ++uses_;
+  return scratch_.view();
+}
+
+void ParameterStorage::release() {
+  if (uses_ > 0 && --uses_ == 0) scratch_ = Tensor();
+}
+
+void ParameterStorage::look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add,
+                               View y) {
+  embedding_forward(y.dtype, context.kernel, ids, values_.view(), scale, add, y);
+}
+
+void ParameterStorage::read_rows(Context& context, std::int64_t first, View out) {
+  convert(context.kernel, values_.view().slice_rows(first, out.rows), out);
+}
+
+void ParameterStorage::write_rows(Context& context, std::int64_t first, ConstView values) {
+  convert(context.kernel, values, values_.view().slice_rows(first, values.rows));
 }
 
 void ParameterStorage::changed(bool copy_is_fresh) {
@@ -30,6 +94,10 @@ void ParameterStorage::changed(bool copy_is_fresh) {
 
 void ParameterStorage::allocate_gradient() {
   if (trainable_ && !gradient_.tensor().defined()) gradient_.allocate(memory_, rows(), cols());
+}
+
+std::string Parameter::module() const {
+  return name.substr(0, name.rfind('.'));
 }
 
 std::vector<std::int64_t> Parameter::file_shape() const {
@@ -46,16 +114,88 @@ View Parameter::bf16_copy() const {
   return storage->bf16_copy().defined() ? part_of(storage->bf16_copy()) : View{};
 }
 
+void Parameter::read_rows(Context& context, std::int64_t first, View out) const {
+  if (vector) {
+    convert(context.kernel, values(), out);
+  } else {
+    storage->read_rows(context, begin + first, out);
+  }
+}
+
+void Parameter::write(Context& context, ConstView from) const {
+  LODE_ASSERT(from.rows == rows && from.cols == cols);
+  if (vector) {
+    convert(context.kernel, from, values());
+  } else {
+    storage->write_rows(context, begin, from);
+  }
+  storage->changed(false);
+}
+
 Weight* ParameterList::add(std::vector<Parameter> parts) {
+  const std::size_t first = parameters_.size();
+  std::vector<Parameter> copies = parts;
+  bool any = false;
+  for (Parameter& part : copies) {
+    part.trained = module(part.module(), part.kind).copy;
+    any = any || part.trained;
+    part.name.insert(part.module().size(), ".modules_to_save");
+  }
+  Weight* base = add_with_role(std::move(parts), ParameterRole::base);
+  if (!any) return base;
+  const std::size_t first_copy = parameters_.size();
+  Weight* copy = add_with_role(std::move(copies), ParameterRole::copy);
+  for (std::size_t i = 0; first_copy + i < parameters_.size(); ++i)
+    copies_.push_back({parameters_[first + i].module(), first + i, first_copy + i});
+  return switched_.emplace_back(std::make_unique<SwitchedWeight>(*base, *copy)).get();
+}
+
+Weight* ParameterList::share(const std::string& parameter, const std::string& name, ModuleKind kind) {
+  const std::size_t base = index_of(parameter);
+  Weight* weight = parameters_[base].storage.get();
+  if (!module(name, kind).copy) return weight;
+  Parameter part = parameters_[base];
+  part.name = name + ".modules_to_save.weight";
+  part.kind = kind;
+  part.trained = true;
+  copies_.push_back({name, base, parameters_.size()});
+  Weight* copy = add_with_role({std::move(part)}, ParameterRole::copy);
+  return switched_.emplace_back(std::make_unique<SwitchedWeight>(*weight, *copy)).get();
+}
+
+Weight* ParameterList::add_lora(std::vector<Parameter> parts) {
+  return add_with_role(std::move(parts), ParameterRole::lora);
+}
+
+Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole role) {
   LODE_ASSERT(!parts.empty());
   const bool vectors = parts.front().vector;
   std::int64_t total = 0;
-  for (const Parameter& part : parts) {
+  bool trained = false, quantized = false;
+  std::vector<QuantizedStorage::Band> bands;
+  for (Parameter& part : parts) {
     LODE_ASSERT(part.vector == vectors && (vectors ? part.rows == 1 : part.cols == parts.front().cols));
     total += vectors ? part.cols : part.rows;
+    part.role = role;
+    if (role == ParameterRole::base) part.trained = trains_base(part.name);
+    if (role == ParameterRole::lora) part.trained = true;
+    trained = trained || part.trained;
+    std::optional<QuantFormat> format;
+    if (role == ParameterRole::base && !vectors && policy_.format)
+      format = policy_.format(part.name, part.kind);
+    quantized = quantized || format.has_value();
+    bands.push_back({part.rows, format.value_or(policy_.frozen_dtype == DType::bf16 ? QuantFormat::bf16
+                                                                                    : QuantFormat::f32)});
   }
-  auto storage = std::make_shared<ParameterStorage>(memory_, vectors ? 1 : total,
-                                                    vectors ? total : parts.front().cols, trainable_);
+  const std::int64_t rows = vectors ? 1 : total, cols = vectors ? total : parts.front().cols;
+  const bool plain = trained || vectors || role != ParameterRole::base;
+  std::shared_ptr<ParameterStorage> storage;
+  if (quantized && !trained) {
+    storage = std::make_shared<QuantizedStorage>(memory_, cols, bands);
+  } else {
+    storage = std::make_shared<ParameterStorage>(memory_, rows, cols,
+                                                 plain ? DType::f32 : policy_.frozen_dtype, trained);
+  }
   std::int64_t begin = 0;
   for (Parameter& part : parts) {
     part.storage = storage;
@@ -72,9 +212,23 @@ const Parameter* ParameterList::find(std::string_view name) const {
   return found == parameters_.end() ? nullptr : &*found;
 }
 
+std::size_t ParameterList::index_of(std::string_view name) const {
+  const auto found = std::ranges::find(parameters_, name, &Parameter::name);
+  if (found == parameters_.end()) fail(ErrorKind::internal, "there is no parameter \"{}\"", name);
+  return static_cast<std::size_t>(found - parameters_.begin());
+}
+
 std::int64_t ParameterList::numel() const {
   std::int64_t total = 0;
-  for (const Parameter& parameter : parameters_) total += parameter.numel();
+  for (const Parameter& parameter : parameters_) {
+    if (parameter.role == ParameterRole::base) total += parameter.numel();
+  }
+  return total;
+}
+
+std::int64_t ParameterList::trainable_numel() const {
+  std::int64_t total = 0;
+  for (const Parameter& parameter : parameters_) total += parameter.trainable() ? parameter.numel() : 0;
   return total;
 }
 
@@ -86,6 +240,14 @@ void ParameterList::reset_gradients() {
 
 void ParameterList::allocate_gradients() {
   for (const auto& storage : storages_) storage->allocate_gradient();
+}
+
+void ParameterList::reset_copies(Context& context) {
+  for (const FullCopy& pair : copies_) {
+    const Parameter& copy = parameters_[pair.copy];
+    parameters_[pair.base].read_rows(context, 0, copy.values());
+    copy.storage->changed(false);
+  }
 }
 
 }  // namespace lode

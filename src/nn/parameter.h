@@ -8,34 +8,49 @@
 #include <vector>
 
 #include "autograd/weight.h"
+#include "nn/adapter.h"
 
 namespace lode {
 
-// f32 master values with their derived forms and gradient.
+// Values with their derived forms and gradient. Trained: f32 masters. Frozen: the one form that is kept.
 class ParameterStorage : public Weight {
  public:
-  ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols, bool trainable);
+  ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols, DType dtype, bool trainable);
 
-  std::int64_t rows() const override { return master_.rows(); }
-  std::int64_t cols() const override { return master_.cols(); }
-  // f32: the master itself. bf16: a copy kept by version, refreshed here when the optimizer's pass has not.
+  std::int64_t rows() const override { return rows_; }
+  std::int64_t cols() const override { return cols_; }
+  // The values themselves when they have that form. Else bf16 of f32: a copy kept by version, refreshed here
+  // when the optimizer's pass has not; f32 of bf16: a scratch matrix until release.
   ConstView acquire(Context& context, DType form) override;
-  void release() override {}
+  void release() override;
+  void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y) override;
   GradientSink* gradient() override { return trainable_ ? &gradient_ : nullptr; }
 
-  const Tensor& master() const { return master_; }
+  const Tensor& values() const { return values_; }
   // The bf16 copy for an optimizer's pass to refresh, or an undefined tensor when nothing has used one.
   const Tensor& bf16_copy() const { return copy_; }
   // Values changed; copy_is_fresh: the same pass has written the bf16 copy too.
   void changed(bool copy_is_fresh);
   // Allocates the gradient; before the first backward.
   void allocate_gradient();
+  // Rows [first, first + out.rows) into out, f32 or bf16.
+  virtual void read_rows(Context& context, std::int64_t first, View out);
+  // A whole part, which begins at row `first`.
+  virtual void write_rows(Context& context, std::int64_t first, ConstView values);
+
+ protected:
+  // Without values of its own.
+  ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols)
+      : memory_(memory), rows_(rows), cols_(cols), trainable_(false) {}
+  ConstView acquire_scratch(Context& context, DType form);
+  Memory& memory_;
 
  private:
-  Memory& memory_;
-  Tensor master_, copy_;
+  std::int64_t rows_, cols_;
+  Tensor values_, copy_, scratch_;
   GradientSink gradient_;
   bool trainable_;
+  int uses_ = 0;  // of the scratch matrix
   std::uint64_t version_ = 0, copy_version_ = 0;
 };
 
@@ -44,11 +59,17 @@ enum class FileLayout {
   transposed,  // the file holds [in, out] (GPT-2's Conv1D)
 };
 
-enum class InitKind { normal, zeros, ones };
+enum class InitKind { normal, uniform, zeros, ones };
 
 struct Init {
   InitKind kind = InitKind::normal;
-  double deviation = 0.02;  // normal only
+  double deviation = 0.02;  // of normal; the bound of uniform
+};
+
+enum class ParameterRole {
+  base,
+  lora,  // an A or a B
+  copy,  // the trained copy of a base parameter
 };
 
 class Parameter {
@@ -59,41 +80,105 @@ class Parameter {
   FileLayout layout = FileLayout::same;
   Init init;
   bool decay = true;  // weight decay applies (not to norms and biases)
+  ModuleKind kind = ModuleKind::linear;
 
   // Where it lives; set when it is added to a list.
   std::shared_ptr<ParameterStorage> storage;
   std::int64_t begin = 0;  // first row (of a matrix) or column (of a vector) in the storage
+  ParameterRole role = ParameterRole::base;
+  bool trained = false;
 
   std::int64_t numel() const { return rows * cols; }
-  bool trainable() const { return storage->gradient() != nullptr; }
-  View values() const { return part_of(storage->master()); }
+  bool quantized() const { return !storage->values().defined(); }  // then values() is no view
+  bool trainable() const { return trained; }
+  std::string module() const;                                 // the name without ".weight" or ".bias"
+  View values() const { return part_of(storage->values()); }  // f32 when trainable, else f32 or bf16
   View gradient() const { return part_of(storage->gradient()->tensor()); }  // trainable ones
   View bf16_copy() const;                                                   // data == nullptr without a copy
   std::vector<std::int64_t> file_shape() const;
+  // Rows [first, first + out.rows), whatever form is kept; out f32 or bf16.
+  void read_rows(Context& context, std::int64_t first, View out) const;
+  // Sets all values from f32, bf16 or f16, in the form that is kept; quantises when that is quantised.
+  void write(Context& context, ConstView values) const;
 
  private:
   View part_of(const Tensor& whole) const;
 };
 
+// A module's A and B; where its base parameter is.
+struct LoraPair {
+  std::string module;
+  std::size_t base = 0, a = 0, b = 0;  // indices into all()
+  std::int64_t rank = 0;
+  double alpha = 0;
+  float scale = 1, dropout = 0;
+  bool embedding = false;  // A is stored as [V, rank]; in files [rank, V]
+};
+
+// A base parameter and its trained copy.
+struct FullCopy {
+  std::string module;
+  std::size_t base = 0, copy = 0;
+};
+
 class ParameterList {
  public:
-  explicit ParameterList(Memory& memory, bool trainable) : memory_(memory), trainable_(trainable) {}
+  ParameterList(Memory& memory, WeightPolicy policy) : memory_(memory), policy_(std::move(policy)) {}
 
-  // One storage for the parts: matrices with equal cols stacked along rows, or vectors side by side.
+  // One storage for the parts: matrices with equal cols stacked along rows, or vectors side by side. Parts
+  // that the policy trains as copies get them: the weight is then the copies' while adapters are on.
   Weight* add(std::vector<Parameter> parts);
+  // The base values of a parameter for a module of another name (a tied head), with that module's copy if
+  // asked.
+  Weight* share(const std::string& parameter, const std::string& module, ModuleKind kind);
 
+  // The low-rank pair that the policy gives a module, without its parameters; nullptr: none.
+  struct LoraPlan {
+    std::int64_t rank;
+    double alpha;
+    float scale, dropout;
+  };
+  std::optional<LoraPlan> plan_lora(const std::string& module, ModuleKind kind);
+  // Adds As of equal cols as one storage, or one B.
+  Weight* add_lora(std::vector<Parameter> parts);
+  void add_pair(LoraPair pair) { pairs_.push_back(std::move(pair)); }
+  // After everything was added: throws Error(usage) for names in the policy that named nothing, with those
+  // that exist.
+  void check_policy() const;
+
+  const WeightPolicy& policy() const { return policy_; }
   const std::vector<Parameter>& all() const { return parameters_; }
   const std::vector<std::shared_ptr<ParameterStorage>>& storages() const { return storages_; }
   const Parameter* find(std::string_view name) const;
-  std::int64_t numel() const;
+  std::size_t index_of(std::string_view name) const;  // throws Error(internal) when absent
+  const std::vector<LoraPair>& pairs() const { return pairs_; }
+  const std::vector<FullCopy>& copies() const { return copies_; }
+  std::vector<CoverageRow> coverage() const;
+  std::int64_t numel() const;  // of the base
+  std::int64_t trainable_numel() const;
   void allocate_gradients();
-  void reset_gradients();  // the next writes overwrite
+  void reset_gradients();               // the next writes overwrite
+  void reset_copies(Context& context);  // full copies become equal to their base
 
  private:
+  bool trains_base(const std::string& name) const;
+  Weight* add_with_role(std::vector<Parameter> parts, ParameterRole role);
+
+  struct Module {
+    std::string name;
+    ModuleKind kind;
+    bool lora = false, copy = false;
+  };
+  Module& module(const std::string& name, ModuleKind kind);
+
   Memory& memory_;
-  bool trainable_;
+  WeightPolicy policy_;
   std::vector<Parameter> parameters_;
   std::vector<std::shared_ptr<ParameterStorage>> storages_;
+  std::vector<std::unique_ptr<Weight>> switched_;
+  std::vector<LoraPair> pairs_;
+  std::vector<FullCopy> copies_;
+  std::vector<Module> modules_;  // in the order of their first parameter
 };
 
 // Fills a parameter from the stream (seed, name): independent of order, threads and other parameters.

@@ -7,7 +7,7 @@
 
 namespace lode {
 
-Value embedding(Context& context, const Batch& batch, Weight& table, Weight* positions) {
+Value embedding(Context& context, const Batch& batch, Weight& table, Weight* positions, float scale) {
   const auto& tokens = batch.tokens();
   for (const std::int32_t token : tokens) {
     if (token < 0 || token >= table.rows()) {
@@ -25,12 +25,8 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
   Tensor y = context.activation(batch.num_tokens(), table.cols());
   {
     OpTimer timer(context, "embedding", 0, static_cast<double>(y.bytes()) * 3);
-    const WeightUse use(context, table, DType::f32);
-    embedding_forward(y.dtype(), context.kernel, tokens, use.view(), 1.0f, false, y.view());
-    if (positions != nullptr) {
-      const WeightUse position_use(context, *positions, DType::f32);
-      embedding_forward(y.dtype(), context.kernel, position_ids, position_use.view(), 1.0f, true, y.view());
-    }
+    table.look_up(context, tokens, scale, false, y.view());
+    if (positions != nullptr) positions->look_up(context, position_ids, 1.0f, true, y.view());
   }
   inspect(context, "embedding", y);
   const bool wants =
@@ -38,11 +34,11 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
   Value out = make_value(context, std::move(y), wants);
   if (!out.wants_gradient()) return out;
   context.tape->record(context, "embedding", out.gradient,
-                       [id = out.gradient, &batch, &table, positions](Context& c, Tape& tape) {
+                       [id = out.gradient, &batch, &table, positions, scale](Context& c, Tape& tape) {
                          const Tensor dy = tape.take_gradient(id);
                          OpTimer timer(c, "embedding backward", 0, static_cast<double>(dy.bytes()) * 3);
                          if (table.gradient() != nullptr) {
-                           embedding_backward(dy.dtype(), c.kernel, batch.tokens(), dy.view(), 1.0f,
+                           embedding_backward(dy.dtype(), c.kernel, batch.tokens(), dy.view(), scale,
                                               table.gradient()->adding(c));
                          }
                          if (positions != nullptr && positions->gradient() != nullptr) {

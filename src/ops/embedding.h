@@ -1,5 +1,5 @@
-// Token and learned-position embeddings: y[t] = table[token[t]] (+ positions[position[t]]). Backward adds to
-// the tables' sinks in the order of t.
+// Token and learned-position embeddings: y[t] = scale * table[token[t]] (+ positions[position[t]]). Backward
+// adds to the tables' sinks in the order of t.
 #pragma once
 
 #include "autograd/tape.h"
@@ -10,6 +10,6 @@ namespace lode {
 
 // Throws Error(data) naming a token id outside the table. The batch must live until backward has run.
 // positions: nullptr for models without learned positions.
-Value embedding(Context& context, const Batch& batch, Weight& table, Weight* positions);
+Value embedding(Context& context, const Batch& batch, Weight& table, Weight* positions, float scale = 1);
 
 }  // namespace lode

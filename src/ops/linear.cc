@@ -11,12 +11,22 @@ double product_flops(std::int64_t m, std::int64_t n, std::int64_t k) {
   return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-Tensor input_gradient(Context& context, const Tensor& dy, Weight& weight) {
+// Added to what is there by the product itself, when nobody else reads that.
+void add_input_gradient(Context& context, Tape& tape, GradientId x_id, const Tensor& dy, Weight& weight) {
   OpTimer timer(context, "linear dX", product_flops(dy.rows(), weight.cols(), weight.rows()));
-  Tensor dx = context.activation(dy.rows(), weight.cols());
-  const WeightUse w(context, weight, context.dtype);
-  matmul(context.kernel, {.a = dy.view(), .b = w.view(), .c = dx.view()});
-  return dx;
+  Tensor dx = tape.take_gradient(x_id);
+  const bool accumulate = dx.defined() && dx.unique();
+  Tensor before;
+  if (!accumulate) {
+    before = std::move(dx);
+    dx = context.activation(dy.rows(), weight.cols());
+  }
+  {
+    const WeightUse w(context, weight, context.dtype);
+    matmul(context.kernel, {.a = dy.view(), .b = w.view(), .accumulate = accumulate, .c = dx.view()});
+  }
+  tape.add_gradient(context, x_id, std::move(dx));
+  if (before.defined()) tape.add_gradient(context, x_id, std::move(before));
 }
 
 void weight_gradient(Context& context, const Tensor& dy, const Tensor& x, Weight& weight, Weight* bias) {
@@ -63,7 +73,8 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
   const GradientId id = out.gradient, x_id = x.gradient;
   if (x.wants_gradient()) {
     context.tape->record(context, "linear", id, [id, x_id, w = &weight](Context& c, Tape& tape) {
-      tape.add_gradient(c, x_id, input_gradient(c, tape.take_gradient(id), *w));
+      const Tensor dy = tape.take_gradient(id);
+      add_input_gradient(c, tape, x_id, dy, *w);
     });
   }
   if (wants_dw) {

@@ -1,6 +1,7 @@
 #include "ops/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "autograd/profile.h"
 #include "kernels/cross_entropy.h"
@@ -22,13 +23,21 @@ struct Head {
   const Tensor& x;
   Weight& weight;
   const Batch& batch;
-  Tensor dx;  // undefined: not wanted
-  bool wants_dw;
+  const LowRankHead& adapter;
+  ConstView w, b;  // in use during the op; b: of the adapter
+  Tensor dx, dz;   // undefined: not wanted
+  bool wants_dw, wants_db;
 };
 
 double flops_of(const Head& head, std::int64_t tokens) {
   return 2.0 * static_cast<double>(tokens) * static_cast<double>(head.weight.rows()) *
          static_cast<double>(head.weight.cols());
+}
+
+void add_weight_gradient(Context& context, ConstView dlogits, ConstView x, Weight& weight) {
+  const auto target = weight.gradient()->target(context);
+  matmul(context.kernel,
+         {.a = dlogits, .b = x, .transpose_a = true, .accumulate = target.accumulate, .c = target.view});
 }
 
 // One chunk: logits in f32, their gradient in the activations' dtype over the same memory.
@@ -40,12 +49,16 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   const View dlogits{logits_memory, context.dtype, count, vocabulary,
                      context.dtype == DType::f32 ? vocabulary : 2 * vocabulary};
   const ConstView x = head.x.view().slice_rows(begin, count);
-  const WeightUse w(context, head.weight, context.dtype);
+  const bool adapted = head.adapter.b != nullptr;
+  const ConstView z = adapted ? ConstView(head.adapter.z.data.view().slice_rows(begin, count)) : ConstView{};
   {
     OpTimer timer(context, "head", flops_of(head, count));
-    matmul(context.kernel, {.a = x, .b = w.view(), .transpose_b = true, .c = logits});
+    matmul(context.kernel, {.a = x, .b = head.w, .transpose_b = true, .c = logits});
+    if (adapted) {
+      matmul(context.kernel, {.a = z, .b = head.b, .transpose_b = true, .accumulate = true, .c = logits});
+    }
   }
-  const bool wants_gradient = head.dx.defined() || head.wants_dw;
+  const bool wants_gradient = head.dx.defined() || head.dz.defined() || head.wants_dw || head.wants_db;
   const auto offset = static_cast<std::size_t>(begin), length = static_cast<std::size_t>(count);
   for (std::size_t i = 0; i < length; ++i) weights[i] = head.batch.loss_weight()[offset + i] * loss_scale;
   {
@@ -61,20 +74,22 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   }
   if (head.dx.defined()) {
     OpTimer timer(context, "head dX", flops_of(head, count));
-    matmul(context.kernel, {.a = dlogits, .b = w.view(), .c = head.dx.view().slice_rows(begin, count)});
+    matmul(context.kernel, {.a = dlogits, .b = head.w, .c = head.dx.view().slice_rows(begin, count)});
   }
   if (head.wants_dw) {
     OpTimer timer(context, "head dW", flops_of(head, count));
-    const auto target = head.weight.gradient()->target(context);
-    matmul(context.kernel,
-           {.a = dlogits, .b = x, .transpose_a = true, .accumulate = target.accumulate, .c = target.view});
+    add_weight_gradient(context, dlogits, x, head.weight);
   }
+  if (head.dz.defined()) {
+    matmul(context.kernel, {.a = dlogits, .b = head.b, .c = head.dz.view().slice_rows(begin, count)});
+  }
+  if (head.wants_db) add_weight_gradient(context, dlogits, z, *head.adapter.b);
 }
 
 }  // namespace
 
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
-                                 float loss_scale, std::int64_t chunk_tokens) {
+                                 float loss_scale, std::int64_t chunk_tokens, const LowRankHead& adapter) {
   const std::int64_t tokens = x.data.rows();
   if (tokens != batch.num_tokens() || x.data.cols() != weight.cols()) {
     fail(ErrorKind::internal,
@@ -89,12 +104,23 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
   TokenLosses out;
   out.loss.assign(static_cast<std::size_t>(tokens), 0.0f);
   out.correct.assign(static_cast<std::size_t>(tokens), 0);
+  // Acquired once for all chunks: a quantised head is made floats once.
+  const WeightUse w(context, weight, context.dtype);
+  std::optional<WeightUse> b;
+  if (adapter.b != nullptr) b.emplace(context, *adapter.b, context.dtype);
+  const Value& z = adapter.z;
+  const bool records = context.tape != nullptr;
   Head head{.context = context,
             .x = x.data,
             .weight = weight,
             .batch = batch,
+            .adapter = adapter,
+            .w = w.view(),
+            .b = b ? b->view() : ConstView{},
             .dx = x.wants_gradient() ? context.activation(tokens, x.data.cols()) : Tensor(),
-            .wants_dw = context.tape != nullptr && weight.gradient() != nullptr};
+            .dz = z.wants_gradient() ? context.activation(tokens, z.data.cols()) : Tensor(),
+            .wants_dw = records && weight.gradient() != nullptr,
+            .wants_db = records && b && adapter.b->gradient() != nullptr};
   {
     const std::int64_t chunk =
         std::min(tokens, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(weight.rows()));
@@ -112,10 +138,11 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
     out.num_correct += out.correct[t];
     ++out.num_targets;
   }
-  if (head.dx.defined()) {
+  for (const auto& [id, gradient] : {std::pair(x.gradient, head.dx), std::pair(z.gradient, head.dz)}) {
+    if (!gradient.defined()) continue;
     context.tape->record(context, "head", kNoGradient,
-                         [x_id = x.gradient, saved = Saved(head.dx)](Context& c, Tape& tape) {
-                           tape.add_gradient(c, x_id, saved.get());
+                         [id = id, saved = Saved(gradient)](Context& c, Tape& tape) {
+                           tape.add_gradient(c, id, saved.get());
                          });
   }
   return out;

@@ -20,10 +20,17 @@ struct TokenLosses {
   std::int64_t num_targets = 0, num_correct = 0;
 };
 
+// An adapter of the head: logits += z b^T with z [T, rank], b [V, rank].
+struct LowRankHead {
+  Value z;
+  Weight* b = nullptr;  // nullptr: none
+};
+
 // x [T, D], weight [V, D]. loss_scale multiplies every token weight in the gradient (1 / number of target
 // tokens of the whole global batch). The gradient of x is recorded when x wants one, the weight's when it is
 // not frozen. chunk_tokens: tokens whose logits exist at a time; 0: as many as fit 64 MiB, at least 128.
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
-                                 float loss_scale, std::int64_t chunk_tokens = 0);
+                                 float loss_scale, std::int64_t chunk_tokens = 0,
+                                 const LowRankHead& adapter = {});
 
 }  // namespace lode

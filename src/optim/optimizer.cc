@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "autograd/profile.h"
 #include "kernels/elementwise.h"
@@ -10,8 +11,17 @@ namespace lode {
 
 double gradient_norm(Context& context, const ParameterList& parameters) {
   double total = 0;
+  std::set<const ParameterStorage*> partly;  // trained in some parts only: the others' gradients are no one's
+  for (const Parameter& parameter : parameters.all()) {
+    if (!parameter.trainable() && parameter.storage->gradient() != nullptr)
+      partly.insert(parameter.storage.get());
+  }
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.trainable() && partly.contains(parameter.storage.get()))
+      total += sum_of_squares(context.kernel, parameter.gradient());
+  }
   for (const auto& storage : parameters.storages()) {
-    if (storage->gradient() == nullptr) continue;
+    if (storage->gradient() == nullptr || partly.contains(storage.get())) continue;
     OpTimer timer(context, "gradient norm", 0, static_cast<double>(storage->gradient()->tensor().bytes()));
     total += sum_of_squares(context.kernel, storage->gradient()->tensor().view());
   }
