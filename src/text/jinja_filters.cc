@@ -29,7 +29,8 @@ Value filter_tojson(Interpreter& in, const Value& value, Arguments& arguments) {
       options.indent.assign(static_cast<std::size_t>(std::clamp<std::int64_t>(width, 0, 100)), ' ');
     }
   }
-  if (const Value* separators = arguments.get(2, "separators"); separators != nullptr && !separators->is_none()) {
+  if (const Value* separators = arguments.get(2, "separators");
+      separators != nullptr && !separators->is_none()) {
     const std::vector<Value> both = in.iterate(*separators);
     if (both.size() != 2) in.error("the separators of tojson must be two strings");
     options.item_separator = expect_text(in, &both[0], "the separators of tojson").bytes();
@@ -136,7 +137,8 @@ Value filter_int(Interpreter&, const Value& value, Arguments& arguments) {
   if (value.is<double>()) number = value.number();
   if (value.is_string()) {
     const Range kept = strip_range(value.text().bytes(), true, true);
-    const std::string_view text = std::string_view(value.text().bytes()).substr(kept.begin, kept.end - kept.begin);
+    const std::string_view text =
+        std::string_view(value.text().bytes()).substr(kept.begin, kept.end - kept.begin);
     std::int64_t integer = 0;
     const auto whole = std::from_chars(text.data(), text.data() + text.size(), integer);
     if (whole.ec == std::errc() && whole.ptr == text.data() + text.size()) return integer;
@@ -152,7 +154,8 @@ Value filter_float(Interpreter&, const Value& value, Arguments& arguments) {
   if (value.is_number()) return value.number();
   if (value.is_string()) {
     const Range kept = strip_range(value.text().bytes(), true, true);
-    const std::string_view text = std::string_view(value.text().bytes()).substr(kept.begin, kept.end - kept.begin);
+    const std::string_view text =
+        std::string_view(value.text().bytes()).substr(kept.begin, kept.end - kept.begin);
     double number = 0;
     const auto real = std::from_chars(text.data(), text.data() + text.size(), number);
     if (real.ec == std::errc() && real.ptr == text.data() + text.size()) return number;
@@ -212,7 +215,8 @@ std::int64_t expect_integer(Interpreter& interpreter, const Value* value, std::s
   return value->integer();
 }
 
-Value apply_filter(Interpreter& interpreter, const std::string& name, const Value& input, Arguments& arguments) {
+Value apply_filter(Interpreter& interpreter, const std::string& name, const Value& input,
+                   Arguments& arguments) {
   static const std::map<std::string_view, Call> kFilters = {
       {"tojson", filter_tojson},
       {"trim", filter_trim},

@@ -21,7 +21,8 @@ std::int64_t integer_of(Interpreter& in, const Value& value) {
 
 bool is_cased(Interpreter& in, const Value& value, bool upper) {
   const Text text = in.to_text(value);
-  return text.bytes() == change_case(text, upper).bytes() && text.bytes() != change_case(text, !upper).bytes();
+  return text.bytes() == change_case(text, upper).bytes() &&
+         text.bytes() != change_case(text, !upper).bytes();
 }
 
 const std::map<std::string_view, Call>& tests() {
@@ -121,7 +122,8 @@ Value call_strftime(Interpreter& in, Arguments& arguments) {
   if (pattern.size() > 200) in.error("the format of strftime_now is too long");
   // The mark in front tells an empty result from one that does not fit.
   std::array<char, 4096> buffer{};
-  const std::size_t size = std::strftime(buffer.data(), buffer.size(), ("." + pattern.bytes()).c_str(), &local);
+  const std::size_t size =
+      std::strftime(buffer.data(), buffer.size(), ("." + pattern.bytes()).c_str(), &local);
   if (size == 0) in.error("the result of strftime_now is too long");
   return in.make(Text(std::string(buffer.data() + 1, size - 1)));
 }

@@ -14,10 +14,10 @@
 namespace lode::jinja {
 
 struct Limits {
-  std::int64_t steps = 5'000'000;      // nodes executed, and every 256 bytes looked at
-  std::size_t bytes = 512UL << 20;     // of all strings and lists ever made
-  std::size_t output = 64UL << 20;     // of the text
-  int depth = 400;                     // nested expressions, statements and macro calls
+  std::int64_t steps = 5'000'000;   // nodes executed, and every 256 bytes looked at
+  std::size_t bytes = 512UL << 20;  // of all strings and lists ever made
+  std::size_t output = 64UL << 20;  // of the text
+  int depth = 400;                  // nested expressions, statements and macro calls
 };
 
 class Interpreter {
@@ -39,7 +39,7 @@ class Interpreter {
   Value make(List list);
   Value make(Dict dict);
   Value make_list(std::vector<Value> items, List::Shape shape = List::Shape::list);
-  void reserve(std::size_t bytes);  // refuses what would go beyond the limit, before it is made
+  void reserve(std::size_t bytes);   // refuses what would go beyond the limit, before it is made
   Text to_text(const Value& value);  // as str()
   std::vector<Value> iterate(const Value& value);
   Value get_attribute(const Value& object, const std::string& name);
@@ -119,10 +119,12 @@ struct Macro {
 };
 
 // Tables of what templates can call. An unknown name, or wrong arguments, is an error of the interpreter.
-Value apply_filter(Interpreter& interpreter, const std::string& name, const Value& input, Arguments& arguments);
+Value apply_filter(Interpreter& interpreter, const std::string& name, const Value& input,
+                   Arguments& arguments);
 bool apply_test(Interpreter& interpreter, const std::string& name, const Value& input, Arguments& arguments);
 bool has_method(const Value& object, std::string_view name);
-Value call_method(Interpreter& interpreter, const Value& object, const std::string& name, Arguments& arguments);
+Value call_method(Interpreter& interpreter, const Value& object, const std::string& name,
+                  Arguments& arguments);
 // The names every template has (range, namespace, raise_exception, strftime_now, dict).
 Interpreter::Variables global_functions();
 

@@ -179,8 +179,8 @@ Value filter_map(Interpreter& in, const Value& value, Arguments& arguments) {
       mapped.push_back(found.is_undefined() && fallback != nullptr ? *fallback : found);
     } else {
       Arguments rest = tail(arguments, 1);
-      mapped.push_back(apply_filter(in, expect_text(in, arguments.get(0, "name"), "the filter for map").bytes(),
-                                    item, rest));
+      mapped.push_back(apply_filter(
+          in, expect_text(in, arguments.get(0, "name"), "the filter for map").bytes(), item, rest));
     }
   }
   return in.make_list(std::move(mapped), List::Shape::generator);

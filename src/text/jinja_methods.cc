@@ -15,7 +15,8 @@ using Table = std::map<std::string_view, Call>;
 
 const std::string* strip_set(Interpreter& in, Arguments& arguments) {
   const Value* set = arguments.get(0, "chars");
-  return set == nullptr || set->is_none() ? nullptr : &expect_text(in, set, "the characters to strip").bytes();
+  return set == nullptr || set->is_none() ? nullptr
+                                          : &expect_text(in, set, "the characters to strip").bytes();
 }
 
 Value strip(Interpreter& in, const Value& self, Arguments& arguments, bool left, bool right) {
@@ -120,13 +121,14 @@ Value partition(Interpreter& in, const Value& self, Arguments& arguments, bool r
   const std::vector<Range> parts = split_separator(text.bytes(), separator.bytes(), 1, right);
   if (parts.size() == 1) {
     const Value empty = in.make(Text());
-    return in.make_list(right ? std::vector<Value>{empty, empty, self} : std::vector<Value>{self, empty, empty},
-                        List::Shape::tuple);
+    return in.make_list(
+        right ? std::vector<Value>{empty, empty, self} : std::vector<Value>{self, empty, empty},
+        List::Shape::tuple);
   }
-  return in.make_list({in.make(text.slice(parts[0].begin, parts[0].end)),
-                       in.make(text.slice(parts[0].end, parts[1].begin)),
-                       in.make(text.slice(parts[1].begin, parts[1].end))},
-                      List::Shape::tuple);
+  return in.make_list(
+      {in.make(text.slice(parts[0].begin, parts[0].end)), in.make(text.slice(parts[0].end, parts[1].begin)),
+       in.make(text.slice(parts[1].begin, parts[1].end))},
+      List::Shape::tuple);
 }
 
 Value str_partition(Interpreter& in, const Value& self, Arguments& arguments) {
@@ -323,19 +325,32 @@ Value list_count(Interpreter& in, const Value& self, Arguments& arguments) {
 
 const Table* methods_of(const Value& object) {
   static const Table kString = {
-      {"strip", str_strip},           {"lstrip", str_lstrip},
-      {"rstrip", str_rstrip},         {"split", str_split},
-      {"rsplit", str_rsplit},         {"partition", str_partition},
-      {"rpartition", str_rpartition}, {"startswith", str_startswith},
-      {"endswith", str_endswith},     {"removeprefix", str_removeprefix},
-      {"removesuffix", str_removesuffix}, {"title", str_title},
-      {"replace", str_replace},       {"find", str_find},
-      {"rfind", str_rfind},           {"index", str_index},
-      {"count", str_count},           {"splitlines", str_splitlines},
-      {"join", str_join},             {"lower", str_lower},
-      {"upper", str_upper},           {"capitalize", str_capitalize},
-      {"isdigit", str_isdigit},       {"isalpha", str_isalpha},
-      {"isalnum", str_isalnum},       {"isspace", str_isspace},
+      {"strip", str_strip},
+      {"lstrip", str_lstrip},
+      {"rstrip", str_rstrip},
+      {"split", str_split},
+      {"rsplit", str_rsplit},
+      {"partition", str_partition},
+      {"rpartition", str_rpartition},
+      {"startswith", str_startswith},
+      {"endswith", str_endswith},
+      {"removeprefix", str_removeprefix},
+      {"removesuffix", str_removesuffix},
+      {"title", str_title},
+      {"replace", str_replace},
+      {"find", str_find},
+      {"rfind", str_rfind},
+      {"index", str_index},
+      {"count", str_count},
+      {"splitlines", str_splitlines},
+      {"join", str_join},
+      {"lower", str_lower},
+      {"upper", str_upper},
+      {"capitalize", str_capitalize},
+      {"isdigit", str_isdigit},
+      {"isalpha", str_isalpha},
+      {"isalnum", str_isalnum},
+      {"isspace", str_isspace},
   };
   static const Table kDict = {
       {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values}, {"get", dict_get}, {"copy", copy}};
@@ -352,7 +367,8 @@ bool has_method(const Value& object, std::string_view name) {
   return methods != nullptr && methods->contains(name);
 }
 
-Value call_method(Interpreter& interpreter, const Value& object, const std::string& name, Arguments& arguments) {
+Value call_method(Interpreter& interpreter, const Value& object, const std::string& name,
+                  Arguments& arguments) {
   return methods_of(object)->at(name)(interpreter, object, arguments);
 }
 
@@ -388,7 +404,8 @@ Value replace_text(Interpreter& interpreter, const Text& text, const Text& from,
   if (from.empty()) {
     places = character_offsets(text.bytes());
   } else {
-    for (std::size_t at = 0; (at = text.bytes().find(from.bytes(), at)) != std::string::npos; at += from.size()) {
+    for (std::size_t at = 0; (at = text.bytes().find(from.bytes(), at)) != std::string::npos;
+         at += from.size()) {
       places.push_back(at);
     }
   }
@@ -411,7 +428,8 @@ std::vector<Range> split_lines(std::string_view text, bool keep_ends) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
     const char32_t c = read_character(text, at);
-    const bool ends = (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    const bool ends =
+        (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!ends) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back({begin, keep_ends ? at : start});
