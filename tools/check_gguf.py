@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Compares greedy tokens and logits of GGUF files in llama.cpp with ours. Run by hand, after tools/setup_venv.sh.
+"""Compares greedy continuations of a GGUF file in llama.cpp with ours. Run by hand, after tools/setup_venv.sh.
 
 usage: check_gguf.py --lode BINARY MODEL.gguf [--lora ADAPTER.gguf] [--adapter FOLDER] [--max-new-tokens N] [--chat]
 
 --lora is an adapter that llama.cpp adds to the model, --adapter the PEFT folder that lode adds to it (an exported model
-needs neither). Texts are compared, since they are what both sides print. llama.cpp rounds activations to 8 bits, so a
-step at which its two best tokens are nearly level (a lead below --lead) may go either way: the check then counts the
-tokens before it as equal and says so. Exits with 1 when a continuation differs at a step with a clear lead.
+needs neither). Texts are compared, since they are what both sides print. Export F32, F16 or BF16 for this check: with
+quantised weights llama.cpp rounds the activations to 8 bits, which moves the logits of small models by 1 and more and so
+changes tokens. Where its two best tokens are nearly level (within --lead) a step may go either way: the check then counts
+the tokens before it as equal and says so. Exits with 1 when a continuation differs at a step with a clear lead.
 """
 
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the perplexity of GGUF models on a fixed text with llama.cpp's. Run by hand, after tools/setup_venv.sh.
+"""Compares the perplexity of GGUF models on a fixed text with a reference's. Run by hand, after tools/setup_venv.sh.
 
-usage: check_perplexity.py --lode BINARY [--text FILE] [--reference llamacpp|transformers] [--limit PERCENT] [MODEL]...
+usage: check_perplexity.py [--lode BINARY] [--text FILE] [--reference transformers|llamacpp] [--limit PERCENT] [MODEL]...
 
-Without MODEL: the models of tools/fetch_example_models. Both sides see the same tokens: the text, after the begin token
-where the file asks for one, and the end token. llama.cpp rounds activations to 8 bits before it multiplies with quantised
-weights; with --reference transformers the weights are dequantised to f32 and nothing is rounded. Exits with 1 when two
-perplexities differ by more than the limit (0.5 %) or the numbers of tokens differ.
+Without MODEL: the models of tools/fetch_example_models. Both sides see the same tokens, llama.cpp's: the text, after the
+begin token where the file asks for one, and the end token. The reference is transformers on the weights dequantised to
+f32, or llama.cpp, which rounds activations to 8 bits before it multiplies with quantised weights and so is about 0.5 % off.
+Exits with 1 when two perplexities differ by more than the limit (0.5 %) or the numbers of tokens differ.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lode", help="the binary; without it only the reference is printed")
     parser.add_argument("--text", type=pathlib.Path, default=ROOT / "tools/perplexity_text.txt")
-    parser.add_argument("--reference", choices=["llamacpp", "transformers"], default="llamacpp")
+    parser.add_argument("--reference", choices=["transformers", "llamacpp"], default="transformers")
     parser.add_argument("--limit", type=float, default=0.5, help="in percent")
     parser.add_argument("models", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()

@@ -42,8 +42,9 @@ for question in "Who are you?" "What is 15% of 60?" "为什么秋天树叶会变
 done
 
 echo "== export"
-rm -rf "$work/merged" "$work/model-q8_0.gguf" "$work/adapter.gguf"
+rm -rf "$work/merged" "$work/model-f16.gguf" "$work/model-q8_0.gguf" "$work/adapter.gguf"
 export_as safetensors "$work/merged"
+export_as gguf "$work/model-f16.gguf" f16
 export_as gguf "$work/model-q8_0.gguf" q8_0
 export_as gguf-lora "$work/adapter.gguf"
 
@@ -51,5 +52,5 @@ echo "== done"
 echo "training took $((end - begin)) s"
 echo "adapter: $adapter (PEFT loads this folder)"
 echo "merged:  $work/merged (Hugging Face transformers loads this folder)"
-echo "GGUF:    $work/model-q8_0.gguf, and the adapter alone in $work/adapter.gguf (for llama.cpp)"
+echo "GGUF:    $work/model-f16.gguf, $work/model-q8_0.gguf, and the adapter alone in $work/adapter.gguf (for llama.cpp)"
 echo "report:  $work/run/report.html"
