@@ -149,6 +149,7 @@ void load_tensors(const WeightSet& weights, const std::vector<TensorTarget>& tar
   }
   std::vector<CopyTask> tasks;
   for (const TensorTarget& target : targets) {
+    if (target.view.data == nullptr) continue;
     const WeightSet::Entry& entry = weights.tensors().at(target.name);
     const MatrixSize size = matrix_size(target.shape);
     LODE_ASSERT(target.view.rows == (target.transposed ? size.cols : size.rows));

@@ -39,7 +39,7 @@ class WeightSet {
 struct TensorTarget {
   std::string name;
   Shape shape;              // expected in the file
-  View view;                // of that matrix, or of its transpose
+  View view;                // of that matrix, or of its transpose; without data it is checked and not copied
   bool transposed = false;  // the view is the transpose of the file's matrix
 };
 

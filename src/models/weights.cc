@@ -12,10 +12,21 @@ bool may_ignore(std::string_view name, bool tied_head) {
   return tied_head && name == "lm_head.weight";
 }
 
+// One tensor at a time, so that the floats of one matrix exist beside the quantised model.
+void quantize_tensor(Context& context, const WeightSet& weights, TensorTarget target,
+                     const Parameter& parameter) {
+  const WeightSet::Entry& entry = weights.tensors().at(target.name);
+  if (!target.transposed) return parameter.write(context, entry.file->view(*entry.info));
+  const Tensor values(context.memory, MemoryTag::workspace, DType::f32, parameter.rows, parameter.cols);
+  target.view = values.view();
+  load_tensors(weights, {target}, {context.kernel.threads, [](std::string_view) { return true; }});
+  parameter.write(context, values.view());
+}
+
 }  // namespace
 
 void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
-                        Decoder& decoder, int threads) {
+                        Decoder& decoder, Context& context) {
   const WeightSet weights(files, path);
   // Some GPT-2 files leave the prefix out.
   constexpr std::string_view kPrefix = "transformer.";
@@ -23,15 +34,24 @@ void load_model_weights(FileSystem& files, const std::string& path, const ModelC
                     !weights.tensors().contains(config.names.embedding) &&
                     weights.tensors().contains(config.names.embedding.substr(kPrefix.size()));
   std::vector<TensorTarget> targets;
+  std::vector<const Parameter*> parameters;
   for (const Parameter& parameter : decoder.parameters().all()) {
-    TensorTarget target{parameter.name, parameter.file_shape(), parameter.values(),
+    if (parameter.role != ParameterRole::base) continue;
+    TensorTarget target{parameter.name, parameter.file_shape(),
+                        parameter.quantized() ? View{} : parameter.values(),
                         parameter.layout == FileLayout::transposed && !parameter.vector};
     if (bare && target.name.starts_with(kPrefix)) target.name.erase(0, kPrefix.size());
     targets.push_back(std::move(target));
+    parameters.push_back(&parameter);
   }
   const bool tied = decoder.spec().tied_head;
-  load_tensors(weights, targets, {threads, [tied](std::string_view name) { return may_ignore(name, tied); }});
+  load_tensors(weights, targets,
+               {context.kernel.threads, [tied](std::string_view name) { return may_ignore(name, tied); }});
   for (const auto& storage : decoder.parameters().storages()) storage->changed(false);
+  for (std::size_t i = 0; i < targets.size(); ++i) {
+    if (parameters[i]->quantized()) quantize_tensor(context, weights, targets[i], *parameters[i]);
+  }
+  decoder.parameters().reset_copies(context);
 }
 
 std::vector<TensorSpec> file_tensors(const ParameterList& parameters, DType dtype) {

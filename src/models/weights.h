@@ -8,10 +8,11 @@
 
 namespace lode {
 
-// Reads all weights from a folder's safetensors. Throws Error(data) with every missing, extra or misshapen
-// tensor.
+// Reads all weights of the base from a folder's safetensors in the form that each parameter keeps: f32, bf16,
+// or quantised while loading. Full copies of adapters become equal to it. Throws Error(data) with every
+// missing, extra or misshapen tensor.
 void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
-                        Decoder& decoder, int threads);
+                        Decoder& decoder, Context& context);
 
 // How each parameter is written, in the order of the list.
 std::vector<TensorSpec> file_tensors(const ParameterList& parameters, DType dtype);

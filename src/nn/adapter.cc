@@ -143,7 +143,7 @@ void ParameterList::check_policy() const {
     check_names("freeze_trainable_modules", wanted, inner);
     check_names("freeze_extra_modules", policy_.freeze->extra_modules, outer);
   }
-  if (!policy_.adapter) return;
+  if (!policy_.adapter || policy_.adapter->from_file) return;
   const auto check_targets = [this](std::string_view key, const std::vector<std::string>& targets,
                                     const auto& accepts, const std::vector<std::string>& existing) {
     for (const std::string& target : targets) {
@@ -161,6 +161,21 @@ void ParameterList::check_policy() const {
       adaptable_names);
   check_targets(
       "additional_target", policy_.adapter->additional_targets, [](const Module&) { return true; }, names);
+}
+
+ParameterList::Adapted ParameterList::adapted_modules() const {
+  const auto listed = [this](bool Module::*chosen) {
+    std::vector<std::string> list;
+    for (const Module& m : modules_) {
+      if (!(m.*chosen)) continue;
+      const bool whole = std::ranges::all_of(modules_, [&](const Module& other) {
+        return other.*chosen || !names_module(std::string(last_part(m.name)), other.name);
+      });
+      add_once(list, whole ? last_part(m.name) : std::string_view(m.name));
+    }
+    return list;
+  };
+  return {listed(&Module::lora), listed(&Module::copy)};
 }
 
 std::vector<CoverageRow> ParameterList::coverage() const {

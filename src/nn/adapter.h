@@ -26,6 +26,8 @@ struct AdapterSpec {
   std::vector<std::string> targets{"all"};
   // Trained as full copies (PEFT's modules_to_save), matched in the same way.
   std::vector<std::string> additional_targets;
+  // The targets come from a file: that the model lacks one is found when its values are loaded.
+  bool from_file = false;
   // Other ranks and alphas for modules matched in the same way.
   std::map<std::string, std::int64_t> ranks;
   std::map<std::string, double> alphas;

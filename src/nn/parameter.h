@@ -154,6 +154,12 @@ class ParameterList {
   const std::vector<LoraPair>& pairs() const { return pairs_; }
   const std::vector<FullCopy>& copies() const { return copies_; }
   std::vector<CoverageRow> coverage() const;
+  // The modules with low-rank pairs and those with copies: by their last name ("q_proj") where all of that
+  // name are, else by the whole.
+  struct Adapted {
+    std::vector<std::string> lora, copies;
+  };
+  Adapted adapted_modules() const;
   std::int64_t numel() const;  // of the base
   std::int64_t trainable_numel() const;
   void allocate_gradients();

@@ -91,4 +91,24 @@ void QuantizedStorage::look_up(Context& context, std::span<const std::int32_t> i
   }
 }
 
+void write_blocks(Context& context, const Parameter& parameter, QuantFormat format,
+                  std::span<const std::byte> rows) {
+  const std::int64_t bytes = row_bytes(format, parameter.cols) * parameter.rows;
+  LODE_ASSERT(static_cast<std::int64_t>(rows.size()) == bytes);
+  auto* quantized = dynamic_cast<QuantizedStorage*>(parameter.storage.get());
+  if (quantized != nullptr && quantized->format_at(parameter.begin) == format) {
+    std::ranges::copy(rows, quantized->band_bytes(parameter.begin).begin());
+    parameter.storage->changed(false);
+    return;
+  }
+  if (quantized == nullptr) {
+    dequantize_rows(context.kernel, format, rows.data(), 0, parameter.values());
+    parameter.storage->changed(false);
+    return;
+  }
+  Tensor values(context.memory, MemoryTag::workspace, DType::f32, parameter.rows, parameter.cols);
+  dequantize_rows(context.kernel, format, rows.data(), 0, values.view());
+  parameter.write(context, values.view());
+}
+
 }  // namespace lode

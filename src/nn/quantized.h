@@ -41,4 +41,9 @@ class QuantizedStorage : public ParameterStorage {
   std::shared_ptr<Storage> data_;
 };
 
+// Sets a parameter from rows in a format: the bytes as they are when it is kept in that format, else by way
+// of floats.
+void write_blocks(Context& context, const Parameter& parameter, QuantFormat format,
+                  std::span<const std::byte> rows);
+
 }  // namespace lode

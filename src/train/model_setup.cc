@@ -47,7 +47,7 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path) {
   ModelParts parts = read_model_parts(files, path, "");
   report_model_facts(engine.facts(), parts.config.spec, false);
   auto decoder = std::make_unique<Decoder>(engine.context(), parts.config.spec, parts.config.names, false);
-  load_model_weights(files, folder_of(files, path), parts.config, *decoder, engine.threads());
+  load_model_weights(files, folder_of(files, path), parts.config, *decoder, engine.context());
   return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder)};
 }
 

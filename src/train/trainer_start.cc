@@ -89,7 +89,7 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   } else if (recipe_.train_from_scratch) {
     decoder_->initialise(engine_.context(), engine_.context().seed);
   } else {
-    load_model_weights(files_, recipe_.model_name_or_path, parts_->config, *decoder_, engine_.threads());
+    load_model_weights(files_, recipe_.model_name_or_path, parts_->config, *decoder_, engine_.context());
   }
   decoder_->parameters().allocate_gradients();
   writer_ = std::make_unique<CheckpointWriter>(files_);
@@ -156,7 +156,7 @@ void Trainer::make_updater() {
 }
 
 void Trainer::load_checkpoint() {
-  load_model_weights(files_, resumed_->path, parts_->config, *decoder_, engine_.threads());
+  load_model_weights(files_, resumed_->path, parts_->config, *decoder_, engine_.context());
   const std::string optimizer_file = join_path(resumed_->path, "optimizer.safetensors");
   if (!files_.exists(optimizer_file)) {
     fail(ErrorKind::data,
@@ -183,8 +183,9 @@ RunInfo Trainer::run_info() const {
   RunInfo info;
   info.command_line = command_line_;
   info.output_dir = recipe_.output_dir;
-  info.task = "pretrain";
-  info.parameters = info.trainable_parameters = decoder_->parameters().numel();
+  info.task = recipe_.stage == Recipe::Stage::sft ? "sft" : "pretrain";
+  info.parameters = decoder_->parameters().numel();
+  info.trainable_parameters = decoder_->parameters().trainable_numel();
   info.flops_per_token = decoder_->training_flops_per_token(recipe_.cutoff_len);
   info.total_steps = total_steps_;
   info.start_step = state_.step;
@@ -215,8 +216,9 @@ RunInfo Trainer::run_info() const {
                              {"micro_batches", recipe_.gradient_accumulation_steps},
                              {"row_tokens", recipe_.cutoff_len}});
   info.recipe = recipe_.to_json();
-  const auto n = static_cast<std::uint64_t>(info.parameters);
-  info.memory_plan = {{"weights", 4 * n}, {"gradients", 4 * n}, {"optimizer", 8 * n}};
+  const auto held = static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
+  const auto n = static_cast<std::uint64_t>(info.trainable_parameters);
+  info.memory_plan = {{"weights", held}, {"gradients", 4 * n}, {"optimizer", 8 * n}};
   if (engine_.dtype() == DType::bf16) info.memory_plan.push_back({"derived", 2 * n});
   return info;
 }

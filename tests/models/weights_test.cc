@@ -31,7 +31,7 @@ struct Files {
     });
   }
   std::string load(TinyModel& model) const {
-    return error_of([&] { load_model_weights(real_files(), folder.path(), model.config, model.decoder, 2); });
+    return error_of([&] { load_model_weights(real_files(), folder.path(), model.config, model.decoder, model.context); });
   }
 };
 
@@ -150,7 +150,7 @@ TEST(Weights, RoundTrip) {
       const TempFolder folder;
       write_safetensors(real_files(), folder / "model.safetensors", specs,
                         [&](std::size_t i) { return ConstView(parameters[i].values()); });
-      load_model_weights(real_files(), folder.path(), second.config, second.decoder, 1);
+      load_model_weights(real_files(), folder.path(), second.config, second.decoder, second.context);
       for (std::size_t i = 0; i < parameters.size(); ++i) {
         const View a = parameters[i].values(), b = second.decoder.parameters().all()[i].values();
         for (std::int64_t r = 0; r < a.rows; ++r) {
@@ -175,7 +175,7 @@ TEST(Weights, LoadingRefreshesCopies) {
   head.acquire(model.context, DType::bf16);
   EXPECT_EQ(files.load(model), "");
   EXPECT_EQ(head.acquire(model.context, DType::bf16).row<bf16>(0)->bits,
-            to_bf16(head.master().view().row<float>(0)[0]).bits);
+            to_bf16(head.values().view().row<float>(0)[0]).bits);
 }
 
 }  // namespace
