@@ -3,14 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/gguf_config.h"
+
 namespace lode {
 
-extern const Family kLlama;
+extern const Family kGemma3;
 extern const Family kGpt2;
+extern const Family kLlama;
+extern const Family kMistral;
+extern const Family kQwen2;
+extern const Family kQwen3;
+extern const Family kSmolLm3;
 
 namespace {
 
-const Family* const kFamilies[] = {&kGpt2, &kLlama};
+const Family* const kFamilies[] = {&kGemma3, &kGpt2, &kLlama, &kMistral, &kQwen2, &kQwen3, &kSmolLm3};
 
 // Sizes beyond any machine are refused before they are multiplied as integers.
 void check_size(const DecoderSpec& spec, const std::string& file) {
@@ -48,9 +55,14 @@ const Family& find_family(std::string_view model_type, const std::string& file) 
 ModelConfig read_model_config(FileSystem& files, const std::string& path) {
   if (!files.exists(path)) fail(ErrorKind::data, "{}: no such model folder or config.json", path);
   ModelConfig config;
-  config.file = files.is_directory(path) ? join_path(path, "config.json") : path;
-  if (!files.exists(config.file)) fail(ErrorKind::data, "{}: the folder has no config.json", path);
-  config.json = parse_json(files.read(config.file), config.file);
+  if (const auto gguf = find_gguf(files, path)) {
+    config.file = *gguf;
+    config.json = gguf_config(GgufFile(files, *gguf));
+  } else {
+    config.file = files.is_directory(path) ? join_path(path, "config.json") : path;
+    if (!files.exists(config.file)) fail(ErrorKind::data, "{}: the folder has no config.json", path);
+    config.json = parse_json(files.read(config.file), config.file);
+  }
   const ConfigReader reader(config.json, config.file);
   const std::string model_type = reader.text("model_type", "");
   if (model_type.empty()) fail(ErrorKind::data, "{}: the key \"model_type\" is missing", config.file);
@@ -65,6 +77,11 @@ ModelConfig read_model_config(FileSystem& files, const std::string& path) {
 const Json* ConfigReader::find(std::string_view key) const {
   const Json* value = json_.find(key);
   return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+bool ConfigReader::is_null(std::string_view key) const {
+  const Json* value = json_.find(key);
+  return value != nullptr && value->is_null();
 }
 
 void ConfigReader::refuse(std::string_view key, std::string_view reason) const {

@@ -26,12 +26,13 @@ const Family& find_family(std::string_view model_type, const std::string& file);
 // A model's description as read from its folder or its config.json; `json` keeps every key for writing it
 // back.
 struct ModelConfig {
-  std::string file;  // path of the config.json
+  std::string file;  // path of the config.json, or of the GGUF file
   Json json;
   DecoderSpec spec;
   DecoderNames names;
 };
-// path: a folder with a config.json, or the file itself.
+// path: a folder with a config.json, or the file itself; or a GGUF file, or a folder with one and no
+// config.json.
 ModelConfig read_model_config(FileSystem& files, const std::string& path);
 
 // Typed access to a config's keys; errors are Error(data) naming file and key. An absent or null key gives
@@ -47,6 +48,7 @@ class ConfigReader {
   bool boolean(std::string_view key, bool otherwise) const;
   std::string text(std::string_view key, std::string_view otherwise) const;
   const Json* find(std::string_view key) const;  // nullptr when absent or null
+  bool is_null(std::string_view key) const;      // present and null
   [[noreturn]] void refuse(std::string_view key, std::string_view reason) const;
   const std::string& file() const { return file_; }
 

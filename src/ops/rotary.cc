@@ -8,8 +8,12 @@
 namespace lode {
 namespace {
 
-void rotate(Context& context, const Tensor& x, std::span<const std::int32_t> positions,
-            const RotaryTable& table, std::int64_t heads, std::int64_t head_dim, bool inverse) {
+std::span<const std::int32_t> rows_of(const RotaryTable& table, const Batch& batch) {
+  return table.rows.empty() ? batch.segments().positions() : table.rows;
+}
+
+void rotate(Context& context, const Tensor& x, const Batch& batch, const RotaryTable& table,
+            std::int64_t heads, std::int64_t head_dim, bool inverse) {
   const View part = x.view().slice_cols(0, heads * head_dim);
   OpTimer timer(context, "rotary", 0,
                 2.0 * static_cast<double>(part.numel()) * static_cast<double>(size_of(x.dtype())));
@@ -20,7 +24,7 @@ void rotate(Context& context, const Tensor& x, std::span<const std::int32_t> pos
                 .rotary_dim = table.rotary_dim,
                 .cos = table.cos.view(),
                 .sin = table.sin.view(),
-                .positions = positions,
+                .positions = rows_of(table, batch),
                 .inverse = inverse});
 }
 
@@ -28,13 +32,14 @@ void rotate(Context& context, const Tensor& x, std::span<const std::int32_t> pos
 
 Value rotary(Context& context, Value x, const Batch& batch, const RotaryTable& table, std::int64_t heads,
              std::int64_t head_dim) {
-  const auto positions = batch.segments().positions();
+  const auto positions = rows_of(table, batch);
+  LODE_ASSERT(static_cast<std::int64_t>(positions.size()) == batch.num_tokens());
   LODE_ASSERT(x.data.rows() == batch.num_tokens() && x.data.cols() >= heads * head_dim);
   if (!positions.empty() && *std::ranges::max_element(positions) >= table.cos.rows()) {
     fail(ErrorKind::internal, "rotary: position {} is beyond the table of {}",
          *std::ranges::max_element(positions), table.cos.rows());
   }
-  rotate(context, x.data, positions, table, heads, head_dim, false);
+  rotate(context, x.data, batch, table, heads, head_dim, false);
   if (!x.wants_gradient()) return x;
   Value out = make_value(context, x.data, true);
   context.tape->record(
@@ -46,7 +51,7 @@ Value rotary(Context& context, Value x, const Batch& batch, const RotaryTable& t
           convert(c.kernel, gradient.view(), own.view());
           gradient = std::move(own);
         }
-        rotate(c, gradient, batch.segments().positions(), table, heads, head_dim, true);
+        rotate(c, gradient, batch, table, heads, head_dim, true);
         tape.add_gradient(c, x_id, std::move(gradient));
       });
   return out;

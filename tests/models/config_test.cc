@@ -72,21 +72,132 @@ TEST(Config, KeepsEveryKey) {
 }
 
 TEST(Config, UnknownModelTypeListsTheKnownOnes) {
-  expect_problem(R"({"model_type": "mamba"})", {"\"mamba\"", "gpt2", "llama"});
+  expect_problem(R"({"model_type": "mamba"})",
+                 {"\"mamba\"", "known: gemma3_text, gpt2, llama, mistral, qwen2, qwen3, smollm3"});
   expect_problem(R"({"hidden_size": 8})", {"\"model_type\" is missing"});
   expect_problem(R"({"model_type": 3})", {"model_type", "expected a string, found 3"});
   for (const std::string_view name : known_families()) EXPECT_EQ(find_family(name, "f").model_type, name);
 }
 
 TEST(Config, ScalingsThatAreNotSupportedAreNamed) {
-  for (const std::string type : {"yarn", "dynamic", "longrope"}) {
+  const std::string known = "default, linear, dynamic, llama3, longrope, yarn";
+  for (const std::string type : {"mrope", "proportional"}) {
     expect_problem(llama_config(format(R"("rope_scaling": {{"rope_type": "{}", "factor": 4}})", type)),
-                   {"rope_scaling", "rope_type", "\"" + type + "\"", "default, linear, llama3"});
+                   {"rope_scaling", "rope_type", "\"" + type + "\"", known});
     expect_problem(llama_config(format(R"("rope_parameters": {{"rope_type": "{}", "factor": 4}})", type)),
                    {"rope_parameters", "\"" + type + "\""});
     expect_problem(llama_config(format(R"("rope_scaling": {{"type": "{}", "factor": 4}})", type)),
                    {"\"" + type + "\""});
   }
+}
+
+TEST(Config, ScalingsNeedTheirKeys) {
+  const auto scaling = [](const std::string& keys, const std::vector<std::string>& parts) {
+    expect_problem(llama_config("\"rope_scaling\": {" + keys + "}"), parts);
+  };
+  scaling(R"("rope_type": "dynamic")", {"factor", "is missing"});
+  scaling(R"("rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 1)",
+          {"original_max_position_embeddings", "found 1"});
+  scaling(R"("rope_type": "yarn", "factor": 4, "beta_fast": 0)", {"beta_fast", "found 0"});
+  scaling(R"("rope_type": "yarn", "factor": 4, "rope_theta": 1)", {"rope_theta", "above 1"});
+  scaling(R"("rope_type": "longrope", "short_factor": [1, 1, 1, 1])", {"long_factor", "list of 4"});
+  scaling(R"("rope_type": "longrope", "short_factor": [1, 1], "long_factor": [1, 1, 1, 1])",
+          {"short_factor", "list of 4"});
+  scaling(R"("rope_type": "longrope", "short_factor": [1, 1, 0, 1], "long_factor": [1, 1, 1, 1])",
+          {"short_factor", "found 0"});
+  scaling(R"("partial_rotary_factor": 0.5)", {"partial_rotary_factor"});
+  expect_problem(llama_config(R"("partial_rotary_factor": 0.5)"), {"partial_rotary_factor"});
+  expect_problem(llama_config(R"("head_dim": 2, "rope_scaling": {"rope_type": "dynamic", "factor": 2})"),
+                 {"dynamic", "2 channels"});
+}
+
+TEST(Config, LongropeFactorComesFromTheTwoLengths) {
+  const DecoderSpec spec =
+      parse_model_config(tiny_config("llama", R"("original_max_position_embeddings": 4096,
+      "rope_scaling": {"rope_type": "longrope", "factor": 3, "short_factor": [1, 1, 1, 1],
+                       "long_factor": [2, 2, 2, 2]})",
+                                     131072))
+          .spec;
+  EXPECT_EQ(spec.rotary.factor, 32);
+  EXPECT_EQ(spec.rotary.original_max_positions, 4096);
+  EXPECT_NEAR(spec.rotary.attention_factor, 1.190238, 1e-6);
+}
+
+DecoderSpec defaults_of(const std::string& model_type) {
+  return parse_model_config(format(R"({{"model_type": "{}"}})", model_type)).spec;
+}
+
+TEST(Config, MistralDefaults) {
+  const DecoderSpec spec = defaults_of("mistral");
+  EXPECT_EQ(spec.intermediate, 14336);
+  EXPECT_EQ(spec.kv_heads, 8);
+  EXPECT_EQ(spec.max_positions, 131072);
+  EXPECT_EQ(spec.layer(0).window, 4096);
+  EXPECT_EQ(spec.layer(31).window, 4096);
+  EXPECT_EQ(parse_model_config(R"({"model_type": "mistral", "sliding_window": null})").spec.layer(0).window,
+            0);
+}
+
+TEST(Config, QwenDefaults) {
+  for (const std::string type : {"qwen2", "qwen3"}) {
+    const DecoderSpec spec = defaults_of(type);
+    EXPECT_EQ(spec.vocab_size, 151936);
+    EXPECT_EQ(spec.kv_heads, 32);
+    EXPECT_EQ(spec.head_dim, 128);
+    EXPECT_EQ(spec.layer(31).window, 0);
+    EXPECT_EQ(spec.qkv_bias, type == "qwen2");
+    EXPECT_EQ(spec.head_norms, type == "qwen3");
+    EXPECT_FALSE(spec.output_bias || spec.tied_head);
+    const DecoderSpec sliding =
+        parse_model_config(format(R"({{"model_type": "{}", "use_sliding_window": true}})", type)).spec;
+    EXPECT_EQ(sliding.layer(27).window, 0);
+    EXPECT_EQ(sliding.layer(28).window, 4096);
+  }
+  // head_dim is a key of its own: not hidden_size / num_attention_heads.
+  EXPECT_EQ(parse_model_config(R"({"model_type": "qwen3", "hidden_size": 1024})").spec.head_dim, 128);
+}
+
+TEST(Config, SmolLm3Defaults) {
+  const DecoderSpec spec = defaults_of("smollm3");
+  EXPECT_EQ(spec.layers, 36);
+  EXPECT_EQ(spec.kv_heads, 4);
+  EXPECT_EQ(spec.rotary.theta, 2e6);
+  EXPECT_TRUE(spec.tied_head);
+  EXPECT_EQ(spec.layer(2).rotary, LayerRotary::global);
+  EXPECT_EQ(spec.layer(3).rotary, LayerRotary::none);
+  EXPECT_EQ(spec.layer(3).window, 0);
+}
+
+TEST(Config, Gemma3Defaults) {
+  const DecoderSpec spec = defaults_of("gemma3_text");
+  EXPECT_EQ(spec.vocab_size, 262208);
+  EXPECT_EQ(spec.head_dim, 256);
+  EXPECT_EQ(spec.attention_scale, 0.0625);
+  EXPECT_EQ(spec.embedding_scale, 48);
+  EXPECT_EQ(spec.activation, Activation::gelu_tanh);
+  EXPECT_EQ(spec.rotary.theta, 1e6);
+  EXPECT_EQ(spec.local_rotary.theta, 1e4);
+  EXPECT_EQ(spec.norm_offset, 1);
+  EXPECT_TRUE(spec.tied_head && spec.head_norms && spec.post_norms);
+  EXPECT_EQ(spec.layer(4).window, 4096);
+  EXPECT_EQ(spec.layer(4).rotary, LayerRotary::local);
+  EXPECT_EQ(spec.layer(5).window, 0);
+  EXPECT_EQ(spec.layer(5).rotary, LayerRotary::global);
+}
+
+TEST(Config, LayersThatAFamilyCannotHave) {
+  expect_problem(tiny_config("gemma3_text", R"("final_logit_softcapping": 30.0)"),
+                 {"final_logit_softcapping"});
+  expect_problem(tiny_config("gemma3_text", R"("attn_logit_softcapping": 50.0)"), {"attn_logit_softcapping"});
+  expect_problem(tiny_config("gemma3_text", R"("use_bidirectional_attention": true)"),
+                 {"use_bidirectional_attention"});
+  expect_problem(tiny_config("qwen3", R"("layer_types": ["full_attention"])"), {"layer_types", "list of 4"});
+  expect_problem(tiny_config("qwen3", R"("layer_types": ["full_attention", "full_attention", "full_attention",
+                                          "chunked_attention"])"),
+                 {"layer_types", "\"chunked_attention\"", "full_attention, sliding_attention"});
+  expect_problem(tiny_config("smollm3", R"("no_rope_layers": [1, 0])"), {"no_rope_layers", "list of 4"});
+  expect_problem(tiny_config("smollm3", R"("no_rope_layers": [1, 0, 2, 1])"), {"no_rope_layers", "found 2"});
+  expect_problem(tiny_config("mistral", R"("sliding_window": -1)"), {"sliding_window", "found -1"});
 }
 
 TEST(Config, WrongTypesAndValuesNameFileAndKey) {
@@ -109,7 +220,6 @@ TEST(Config, WrongTypesAndValuesNameFileAndKey) {
   llama("rope_theta", "0", {"found 0"});
   llama("attention_bias", "1", {"expected true or false, found 1"});
   llama("hidden_act", "\"relu\"", {"relu"});
-  llama("hidden_act", "\"gelu\"", {"silu"});
   llama("initializer_range", "-0.1", {"found -0.1"});
   llama("rope_scaling", "[]", {"expected an object"});
   llama("rope_scaling", R"({"rope_type": "linear"})", {"factor"});

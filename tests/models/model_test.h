@@ -11,11 +11,16 @@
 namespace lode::test {
 
 // The keys that golden values share, and what they add: `overrides` ends the object.
-inline std::string llama_config(const std::string& overrides = "") {
-  return R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, )"
-         R"("num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, )"
-         R"("max_position_embeddings": 64, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2)" +
+inline std::string tiny_config(const std::string& model_type, const std::string& overrides = "",
+                               int max_positions = 64, int layers = 4) {
+  return format(R"({{"model_type": "{}", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 40, )"
+                R"("num_hidden_layers": {}, "num_attention_heads": 4, "num_key_value_heads": 2, )"
+                R"("max_position_embeddings": {}, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2)",
+                model_type, layers, max_positions) +
          (overrides.empty() ? "" : ", " + overrides) + "}";
+}
+inline std::string llama_config(const std::string& overrides = "") {
+  return tiny_config("llama", overrides);
 }
 inline std::string gpt2_config(const std::string& overrides = "") {
   return R"({"model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 64)" +
