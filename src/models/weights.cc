@@ -1,5 +1,8 @@
 #include "models/weights.h"
 
+#include "models/gguf_config.h"
+#include "models/gguf_load.h"
+
 namespace lode {
 namespace {
 
@@ -27,6 +30,8 @@ void quantize_tensor(Context& context, const WeightSet& weights, TensorTarget ta
 
 void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
                         Decoder& decoder, Context& context) {
+  if (const auto gguf = find_gguf(files, path))
+    return load_gguf_weights(GgufFile(files, *gguf), config, decoder, context);
   const WeightSet weights(files, path);
   // Some GPT-2 files leave the prefix out.
   constexpr std::string_view kPrefix = "transformer.";

@@ -8,9 +8,9 @@
 
 namespace lode {
 
-// Reads all weights of the base from a folder's safetensors in the form that each parameter keeps: f32, bf16,
-// or quantised while loading. Full copies of adapters become equal to it. Throws Error(data) with every
-// missing, extra or misshapen tensor.
+// Reads all weights of the base from a folder's safetensors or a GGUF file in the form that each parameter
+// keeps: f32, bf16, or quantised while loading. Full copies of adapters become equal to it. Throws
+// Error(data) with every missing, extra or misshapen tensor.
 void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
                         Decoder& decoder, Context& context);
 

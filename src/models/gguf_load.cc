@@ -1,0 +1,123 @@
+#include "models/gguf_load.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "models/gguf_config.h"
+#include "models/gguf_names.h"
+#include "nn/quantized.h"
+
+namespace lode {
+namespace {
+
+struct Job {
+  const Parameter* parameter;
+  const GgufTensor* tensor;
+  GgufPlace place;
+};
+
+// The file's rows in Hugging Face's order; any format, as rows are whole.
+std::vector<std::byte> ordered_rows(const Job& job) {
+  const std::int64_t rows = job.parameter->rows, head_dim = rows / job.place.heads;
+  std::vector<std::byte> out(job.tensor->bytes.size());
+  const std::size_t bytes = out.size() / static_cast<std::size_t>(rows);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t to = r / head_dim * head_dim + row_within_head(r % head_dim, head_dim);
+    std::memcpy(out.data() + static_cast<std::size_t>(to) * bytes,
+                job.tensor->bytes.data() + static_cast<std::size_t>(r) * bytes, bytes);
+  }
+  return out;
+}
+
+void load_vector(Context& context, const Job& job) {
+  const std::int64_t n = job.parameter->cols;
+  std::vector<float> values(static_cast<std::size_t>(n));
+  const View view{values.data(), DType::f32, 1, n, n};
+  dequantize_rows(context.kernel, *job.tensor->format(), job.tensor->bytes.data(), 0, view);
+  if (job.place.heads > 0) {
+    const std::vector<float> there = values;
+    const std::int64_t head_dim = n / job.place.heads;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t to = i / head_dim * head_dim + row_within_head(i % head_dim, head_dim);
+      values[static_cast<std::size_t>(to)] = there[static_cast<std::size_t>(i)];
+    }
+  }
+  for (float& value : values) value -= job.place.offset;
+  job.parameter->write(context, view);
+}
+
+void load(Context& context, const Job& job) {
+  if (job.parameter->vector) return load_vector(context, job);
+  const QuantFormat format = *job.tensor->format();
+  if (job.place.heads == 0) return write_blocks(context, *job.parameter, format, job.tensor->bytes);
+  write_blocks(context, *job.parameter, format, ordered_rows(job));
+}
+
+std::string problem_of(const Parameter& parameter, const GgufTensor* tensor, const GgufPlace& place) {
+  const Shape shape = parameter.vector ? Shape{parameter.cols} : Shape{parameter.rows, parameter.cols};
+  if (tensor == nullptr) return format("\"{}\" {} is missing", place.name, shape_text(shape));
+  if (tensor->shape != shape)
+    return format("\"{}\": expected shape {}, found {}", place.name, shape_text(shape),
+                  shape_text(tensor->shape));
+  if (!tensor->format())
+    return format("\"{}\": {} is not supported; convert the model to Q8_0 or F16", place.name,
+                  tensor->type_name());
+  return "";
+}
+
+// Tensors that need no place: what the config has said already, and the head of a tied model.
+bool may_ignore(std::string_view name, bool tied_head) {
+  return name == "rope_freqs.weight" || (tied_head && name == "output.weight");
+}
+
+}  // namespace
+
+void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context) {
+  const auto places = gguf_places(config);
+  std::vector<Job> jobs;
+  std::vector<std::string> problems;
+  std::set<std::string_view> wanted;
+  for (const Parameter& parameter : decoder.parameters().all()) {
+    if (parameter.role != ParameterRole::base) continue;
+    const auto place = places.find(parameter.name);
+    LODE_ASSERT(place != places.end());
+    const GgufTensor* tensor = file.find(place->second.name);
+    wanted.insert(place->second.name);
+    const std::string problem = problem_of(parameter, tensor, place->second);
+    if (problem.empty()) {
+      jobs.push_back({&parameter, tensor, place->second});
+    } else {
+      problems.push_back(problem);
+    }
+  }
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (!wanted.contains(tensor.name) && !may_ignore(tensor.name, config.spec.tied_head))
+      problems.push_back(format("\"{}\" {} is not expected", tensor.name, shape_text(tensor.shape)));
+  }
+  if (!problems.empty()) {
+    constexpr std::size_t kMostShown = 50;
+    std::string list;
+    for (std::size_t i = 0; i < std::min(problems.size(), kMostShown); ++i) list += "\n  " + problems[i];
+    if (problems.size() > kMostShown) list += format("\n  and {} more", problems.size() - kMostShown);
+    fail(ErrorKind::data, "{}: the weights do not fit the model, nothing was loaded:{}", file.path(), list);
+  }
+  for (const Job& job : jobs) load(context, job);
+  decoder.parameters().reset_copies(context);
+}
+
+void keep_gguf_formats(const GgufFile& file, const ModelConfig& config, WeightPolicy& policy) {
+  std::map<std::string, QuantFormat> formats;
+  for (const auto& [name, place] : gguf_places(config)) {
+    const GgufTensor* tensor = file.find(place.name);
+    if (tensor == nullptr || tensor->shape.size() != 2) continue;
+    if (const auto format = tensor->format(); format && *format > QuantFormat::bf16) formats[name] = *format;
+  }
+  policy.format = [formats = std::move(formats)](const std::string& name,
+                                                 ModuleKind) -> std::optional<QuantFormat> {
+    const auto found = formats.find(name);
+    return found == formats.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+}  // namespace lode
