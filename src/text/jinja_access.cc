@@ -76,9 +76,11 @@ Value Interpreter::get_item(const Value& object, const Value& key) {
 Value Interpreter::binary(const std::string& op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) return arithmetic(op, a, b);
   if (op == "+" && a.is_string() && b.is_string()) {
-    reserve(a.text().memory() + b.text().memory());
-    Text text = a.text();
-    text.append(b.text());
+    const bool markup = a.text().markup() || b.text().markup();
+    reserve((a.text().memory() + b.text().memory()) * (markup ? 5 : 1));
+    Text text = markup && !a.text().markup() ? escape_html(a.text()) : a.text();
+    text.append(markup && !b.text().markup() ? escape_html(b.text()) : b.text());
+    if (markup) text.set_markup();
     return text;
   }
   if (op == "+" && a.is_list() && b.is_list() && a.list().shape == b.list().shape) {
@@ -181,7 +183,7 @@ Value Interpreter::format_percent(const Text& pattern, const Value& values) {
       text.append(to_text(value));
     } else if (kind == 'r') {
       append_repr(value, text, ok);
-    } else if ((kind == 'd' || kind == 'i') && value.is_number()) {
+    } else if ((kind == 'd' || kind == 'i') && value.is_number() && std::abs(value.number()) < 9e18) {
       text.append(
           std::to_string(value.is<double>() ? static_cast<std::int64_t>(value.number()) : value.integer()));
     } else {

@@ -21,7 +21,7 @@ Value filter_tojson(Interpreter& in, const Value& value, Arguments& arguments) {
   options.sort_keys = flag(3, "sort_keys");
   if (const Value* indent = arguments.get(1, "indent"); indent != nullptr && !indent->is_none()) {
     options.indented = true;
-    options.item_separator = ",";
+    options.item_separator.assign(1, ',');
     if (indent->is_string()) {
       options.indent = indent->text().bytes();
     } else {
@@ -54,10 +54,6 @@ Value filter_trim(Interpreter& in, const Value& value, Arguments& arguments) {
 
 Value filter_string(Interpreter& in, const Value& value, Arguments&) {
   return in.make(in.to_text(value));
-}
-
-Value filter_same(Interpreter&, const Value& value, Arguments&) {
-  return value;
 }
 
 Value filter_default(Interpreter& in, const Value& value, Arguments& arguments) {
@@ -170,8 +166,31 @@ Value filter_abs(Interpreter& in, const Value& value, Arguments&) {
 }
 
 Value filter_escape(Interpreter& in, const Value& value, Arguments&) {
+  if (value.is_string() && value.text().markup()) return value;
   const Text text = in.to_text(value);
   in.reserve(text.memory() * 5);
+  Text escaped = escape_html(text);
+  escaped.set_markup();
+  return escaped;
+}
+
+Value filter_safe(Interpreter& in, const Value& value, Arguments&) {
+  Text text = in.to_text(value);
+  text.set_markup();
+  return in.make(std::move(text));
+}
+
+Value filter_format(Interpreter& in, const Value& value, Arguments& arguments) {
+  return in.binary("%", in.make(in.to_text(value)), in.make_list(arguments.positional, List::Shape::tuple));
+}
+
+Value filter_attr(Interpreter& in, const Value& value, Arguments& arguments) {
+  return in.get_attribute(value, expect_text(in, arguments.get(0, "name"), "the name for attr").bytes());
+}
+
+}  // namespace
+
+Text escape_html(const Text& text) {
   Text result;
   for (std::size_t at = 0; at < text.size(); ++at) {
     switch (text.bytes()[at]) {
@@ -197,12 +216,6 @@ Value filter_escape(Interpreter& in, const Value& value, Arguments&) {
   return result;
 }
 
-Value filter_attr(Interpreter& in, const Value& value, Arguments& arguments) {
-  return in.get_attribute(value, expect_text(in, arguments.get(0, "name"), "the name for attr").bytes());
-}
-
-}  // namespace
-
 const Text& expect_text(Interpreter& interpreter, const Value* value, std::string_view what) {
   if (value == nullptr) interpreter.error("{} is missing", what);
   if (!value->is_string()) interpreter.error("{} must be a str, not {}", what, value->type_name());
@@ -221,7 +234,8 @@ Value apply_filter(Interpreter& interpreter, const std::string& name, const Valu
       {"tojson", filter_tojson},
       {"trim", filter_trim},
       {"string", filter_string},
-      {"safe", filter_same},
+      {"safe", filter_safe},
+      {"format", filter_format},
       {"default", filter_default},
       {"d", filter_default},
       {"lower", filter_lower},

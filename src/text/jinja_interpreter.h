@@ -129,6 +129,7 @@ Value call_method(Interpreter& interpreter, const Value& object, const std::stri
 Interpreter::Variables global_functions();
 
 // Parts of several tables.
+Text escape_html(const Text& text);
 Text change_case(const Text& text, bool upper, std::size_t begin_character = 0,
                  std::size_t end_character = SIZE_MAX);
 Value replace_text(Interpreter& interpreter, const Text& text, const Text& from, const Text& to,

@@ -74,6 +74,7 @@ Value select(Interpreter& in, const Value& value, Arguments& arguments, bool by_
   const std::size_t first = by_attribute ? 1 : 0;
   if (arguments.positional.size() < first) in.error("the name of an attribute is missing");
   std::vector<Value> kept;
+  if (!value.truthy()) return in.make_list({}, List::Shape::generator);  // none too
   for (const Value& item : in.iterate(value)) {
     in.step();
     const Value tested = by_attribute ? get_path(in, item, arguments.positional[0]) : item;
@@ -168,6 +169,7 @@ Value filter_map(Interpreter& in, const Value& value, Arguments& arguments) {
   std::vector<Value> mapped;
   const Value* attribute = nullptr;
   const Value* fallback = nullptr;
+  if (!value.truthy()) return in.make_list({}, List::Shape::generator);  // none too
   for (const auto& [name, given] : arguments.named) {
     if (name == "attribute") attribute = &given;
     if (name == "default") fallback = &given;

@@ -230,6 +230,37 @@ Value str_join(Interpreter& in, const Value& self, Arguments& arguments) {
   return filter_join(in, arguments.positional[0], separator);
 }
 
+// Only plain fields: {}, {0} and {name}.
+Value str_format(Interpreter& in, const Value& self, Arguments& arguments) {
+  const Text& pattern = self.text();
+  const std::string& bytes = pattern.bytes();
+  Text result;
+  std::size_t next = 0, begin = 0;
+  for (std::size_t at; (at = bytes.find_first_of("{}", begin)) != std::string::npos;) {
+    result.append(pattern, begin, at);
+    if (at + 1 < bytes.size() && bytes[at + 1] == bytes[at]) {
+      result.append(pattern, at, at + 1);
+      begin = at + 2;
+      continue;
+    }
+    const std::size_t end = bytes[at] == '{' ? bytes.find('}', at) : std::string::npos;
+    if (end == std::string::npos) in.error("format: a brace has no partner");
+    const std::string field = bytes.substr(at + 1, end - at - 1);
+    if (field.find_first_of(":!.[{") != std::string::npos) in.error("format: \"{}\" is not supported", field);
+    const bool digits = !field.empty() && field.size() < 4 &&
+                        std::ranges::all_of(field, [](char c) { return c >= '0' && c <= '9'; });
+    const std::size_t position = field.empty() ? next++ : digits ? std::stoul(field) : SIZE_MAX;
+    const Value* value = arguments.get(position, digits || field.empty() ? "" : std::string_view(field));
+    if (value == nullptr) in.error("format: there is no value for \"{}\"", field);
+    const Text text = in.to_text(*value);
+    in.reserve(text.memory());
+    result.append(text);
+    begin = end + 1;
+  }
+  result.append(pattern, begin, bytes.size());
+  return in.make(std::move(result));
+}
+
 Value str_lower(Interpreter& in, const Value& self, Arguments&) {
   return in.make(change_case(self.text(), false));
 }
@@ -351,6 +382,7 @@ const Table* methods_of(const Value& object) {
       {"isalpha", str_isalpha},
       {"isalnum", str_isalnum},
       {"isspace", str_isspace},
+      {"format", str_format},
   };
   static const Table kDict = {
       {"items", dict_items}, {"keys", dict_keys}, {"values", dict_values}, {"get", dict_get}, {"copy", copy}};

@@ -49,6 +49,7 @@ void Text::append(const Text& other, std::size_t begin, std::size_t end) {
 
 Text Text::slice(std::size_t begin, std::size_t end) const {
   Text result;
+  result.markup_ = markup_;
   result.append(*this, begin, end);
   return result;
 }

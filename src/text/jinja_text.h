@@ -37,6 +37,9 @@ class Text {
   void append(const Text& other) { append(other, 0, other.size()); }
   void append(const Text& other, std::size_t begin, std::size_t end);
   Text slice(std::size_t begin, std::size_t end) const;
+  // Marked as safe: what is added to it with + is escaped for HTML first, as in the reference.
+  bool markup() const { return markup_; }
+  void set_markup() { markup_ = true; }
   // Bytes printed before keep their turn and mark.
   void stamp(std::int32_t turn, std::int32_t mark);
 
@@ -45,6 +48,7 @@ class Text {
 
   std::string bytes_;
   std::vector<Run> runs_;
+  bool markup_ = false;
 };
 
 // Byte offsets of all characters and of the end. A byte that is not valid UTF-8 is a character of its own.

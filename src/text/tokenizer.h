@@ -99,7 +99,7 @@ class Tokenizer {
   // The same files as names and contents.
   TokenizerFiles files(std::int64_t model_max_length = 0) const;
 
-  const text::TokenizerSpec& spec() const;  // what it was made of; valid while a copy of it lives
+  const text::TokenizerState& state() const;  // its parts (text/tokenizer_state.h); lives as long as a copy
 
  private:
   friend class StreamDecoder;

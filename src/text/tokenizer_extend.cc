@@ -22,8 +22,8 @@ bool names_a_token(std::string_view key) {
 
 }  // namespace
 
-const text::TokenizerSpec& Tokenizer::spec() const {
-  return state_->spec;
+const text::TokenizerState& Tokenizer::state() const {
+  return *state_;
 }
 
 std::map<std::string, std::string> Tokenizer::named_tokens() const {

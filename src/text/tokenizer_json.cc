@@ -97,9 +97,9 @@ Json merges_json(const TokenizerSpec& spec) {
 
 }  // namespace
 
-TokenizerSpec read_tokenizer(FileSystem& files, const std::string& path) {
+TokenizerSpec parse_tokenizer(std::string_view json, const std::string& path) {
   TokenizerSpec spec;
-  spec.document = parse_json(files.map(path)->text(), path);
+  spec.document = parse_json(json, path);
   field(spec.document, "model", "the file", path);
   Json& model = spec.document["model"];
   if (!model.is_object())
@@ -108,6 +108,11 @@ TokenizerSpec read_tokenizer(FileSystem& files, const std::string& path) {
   take_vocab(model, spec, path);
   take_merges(model, spec, path);
 
+  return spec;
+}
+
+TokenizerSpec read_tokenizer(FileSystem& files, const std::string& path) {
+  TokenizerSpec spec = parse_tokenizer(files.map(path)->text(), path);
   read_tokenizer_config(files, parent_path(path), spec);
   return spec;
 }

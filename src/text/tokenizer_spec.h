@@ -30,6 +30,7 @@ inline constexpr std::int64_t kMaxTokenId = (1 << 24) - 1;
 // Reads tokenizer.json and what lies beside it. Checks their shape; what the parts mean is checked when a
 // Tokenizer is made of them.
 TokenizerSpec read_tokenizer(FileSystem& files, const std::string& json_path);
+TokenizerSpec parse_tokenizer(std::string_view json, const std::string& what);  // tokenizer.json alone
 TokenizerFiles tokenizer_files(const TokenizerSpec& spec, std::int64_t model_max_length);
 
 // The parts of these two that concern tokenizer_config.json, special_tokens_map.json, chat templates and
