@@ -37,8 +37,8 @@ Value Interpreter::loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "length") return size;
   if (name == "first") return index == 0;
   if (name == "last") return index + 1 == size;
-  if (name == "depth") return static_cast<std::int64_t>(loop.level);
-  if (name == "depth0") return static_cast<std::int64_t>(loop.level - 1);
+  if (name == "depth") return std::int64_t{1};  // no recursive loops
+  if (name == "depth0") return std::int64_t{0};
   if (name == "previtem") return index > 0 ? items[loop.index - 1] : Value::undefined("loop.previtem");
   if (name == "nextitem") return index + 1 < size ? items[loop.index + 1] : Value::undefined("loop.nextitem");
   if (name != "cycle") return Value::undefined("loop." + name);

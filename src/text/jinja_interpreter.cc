@@ -73,8 +73,12 @@ Value Interpreter::make_list(std::vector<Value> items, List::Shape shape) {
 }
 
 Interpreter::Scope* Interpreter::new_scope(Scope* parent) {
-  reserve(sizeof(Scope));
   return &scopes_.emplace_back(Scope{parent, {}});
+}
+
+void Interpreter::leave_scope() {
+  Scope* const left = std::exchange(scope_, scope_->parent);
+  if (!left->captured && left == &scopes_.back()) scopes_.pop_back();
 }
 
 const Value* Interpreter::find_name(const std::string& name) const {
@@ -141,6 +145,7 @@ Text Interpreter::capture(const Body& body, Scope* scope) {
   Text* const out = std::exchange(out_, &text);
   Scope* const outer = std::exchange(scope_, scope);
   run_body(body);
+  leave_scope();
   scope_ = outer;
   out_ = out;
   return text;
@@ -213,8 +218,8 @@ std::vector<Value> Interpreter::loop_items(const Node& node) {
     scope_ = new_scope(outer);
     assign(node.target, item);
     if (evaluate(*node.filter).truthy()) kept.push_back(item);
+    leave_scope();
   }
-  scope_ = outer;
   bindable_ = bindable;
   return kept;
 }
@@ -226,10 +231,10 @@ Interpreter::Flow Interpreter::run_loop(const Node& node) {
     if (node.bodies.size() < 2) return Flow::normal;
     scope_ = new_scope(outer);
     const Flow flow = run_body(node.bodies[1]);
-    scope_ = outer;
+    leave_scope();
     return flow;
   }
-  Loop loop{&items, 0, ++loop_level_};
+  Loop loop{&items, 0};
   const auto turn = turn_;
   const bool bindable = bindable_;
   for (; loop.index < items.size(); ++loop.index) {
@@ -239,20 +244,19 @@ Interpreter::Flow Interpreter::run_loop(const Node& node) {
     assign(node.target, items[loop.index]);
     scope_->variables.emplace_back("loop", Value::Storage(static_cast<const Loop*>(&loop)));
     const Flow flow = run_body(node.bodies[0]);
+    leave_scope();
     turn_ = turn;
     if (flow == Flow::broken) break;
   }
   bindable_ = bindable;
-  --loop_level_;
-  scope_ = outer;
   return Flow::normal;
 }
 
 Interpreter::Flow Interpreter::run_generation(const Node& node) {
   const auto mark = std::exchange(mark_, marks_++);
-  Scope* const outer = std::exchange(scope_, new_scope(scope_));
+  scope_ = new_scope(scope_);
   const Flow flow = run_body(node.bodies[0]);
-  scope_ = outer;
+  leave_scope();
   mark_ = mark;
   return flow;
 }
@@ -264,7 +268,9 @@ void Interpreter::run_set(const Node& node) {
 }
 
 void Interpreter::run_macro(const Node& node) {
-  reserve(sizeof(Macro));
+  static constexpr std::size_t kScopeBytes = 1024;
+  reserve(sizeof(Macro) + kScopeBytes);
+  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) scope->captured = true;
   const Macro& macro = macros_.emplace_back(Macro{&node, scope_});
   set_name(node.text, Value::Storage(&macro));
 }
@@ -272,10 +278,10 @@ void Interpreter::run_macro(const Node& node) {
 void Interpreter::run_with(const Node& node) {
   std::vector<Value> values;
   for (const Expr* expr : node.conditions) values.push_back(evaluate(*expr));
-  Scope* const outer = std::exchange(scope_, new_scope(scope_));
+  scope_ = new_scope(scope_);
   for (std::size_t i = 0; i < values.size(); ++i) set_name(node.target.names[i], values[i]);
   run_body(node.bodies[0]);
-  scope_ = outer;
+  leave_scope();
 }
 
 Value Interpreter::call_macro(const Macro& macro, Arguments& arguments) {

@@ -55,6 +55,7 @@ class Interpreter {
   struct Scope {
     Scope* parent;
     Variables variables;
+    bool captured = false;  // a macro needs it for as long as the template runs
   };
   enum class Flow { normal, broken, continued };
   class Level;
@@ -75,6 +76,7 @@ class Interpreter {
   void set_name(const std::string& name, const Value& value);
   const Value* find_name(const std::string& name) const;
   Scope* new_scope(Scope* parent);
+  void leave_scope();  // back to the parent; scopes are left in the opposite order of their making
 
   // Expressions.
   Value evaluate(const Expr& expr);
@@ -107,7 +109,6 @@ class Interpreter {
   std::size_t bytes_ = 0;
   int depth_ = 0;
   int line_ = 1;
-  int loop_level_ = 0;
   std::int32_t turn_ = -1;  // the message that the innermost loop iteration is about
   bool bindable_ = false;   // an iteration whose variable is no message can still take one by {% set %}
   std::int32_t mark_ = -1, marks_ = 0;

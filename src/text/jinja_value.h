@@ -101,7 +101,6 @@ struct Namespace {
 struct Loop {
   const std::vector<Value>* items = nullptr;
   std::size_t index = 0;
-  int level = 1;
 };
 
 struct Arguments {
