@@ -63,9 +63,9 @@ class Renderer {
   }
 
   // What the model sees before message `count`; nothing when the template rejects that beginning.
-  std::optional<std::string> beginning(std::size_t count, bool generation_prompt) {
+  std::optional<Text> beginning(std::size_t count, bool generation_prompt) {
     try {
-      return render(count, generation_prompt).bytes();
+      return render(count, generation_prompt);
     } catch (const Error&) {
       return std::nullopt;
     }
@@ -88,7 +88,8 @@ class Renderer {
 
 class SpanFinder {
  public:
-  SpanFinder(const Text& text, const Json& messages, Renderer& renderer) : text_(text), renderer_(renderer) {
+  SpanFinder(const Text& text, const Json& messages, bool generation_prompt, Renderer& renderer)
+      : text_(text), renderer_(renderer), generation_prompt_(generation_prompt) {
     for (const Json& message : messages.as_array()) {
       const Json* role = message.find("role");
       assistant_.push_back(role != nullptr && role->is_string() && role->as_string() == "assistant");
@@ -146,6 +147,7 @@ class SpanFinder {
       return piece.owner == static_cast<std::int32_t>(message);
     });
     if (own.empty()) return;
+    if (assistant_[message]) take_tail(message, own);
     std::size_t begin = text_.size(), end = begin;
     if (assistant_[message]) {
       begin = trained_begin(message, own);
@@ -158,18 +160,40 @@ class SpanFinder {
     }
   }
 
+  // A template can print the last turn's end marker behind all loops: it belongs to the turn, unless that has
+  // one of its own already.
+  void take_tail(std::size_t message, std::vector<Piece>& own) const {
+    const Piece& last = own.back();
+    if (generation_prompt_ || last.label.source != static_cast<std::int32_t>(message)) return;
+    const bool more = std::ranges::any_of(
+        pieces_, [&](const Piece& piece) { return piece.begin >= last.end && piece.owner >= 0; });
+    if (!more && last.end < text_.size()) own.push_back({last.end, text_.size(), Label{}, last.owner});
+  }
+
   std::size_t trained_begin(std::size_t message, const std::vector<Piece>& own) {
     const std::string& text = text_.bytes();
     const std::size_t start = own.front().begin;
     const auto given = renderer_.beginning(message, true);
-    if (given && text.starts_with(*given)) return std::max(start, given->size());
+    if (given && text.starts_with(given->bytes())) return std::max(start, given->size());
     // The template prints earlier messages differently while they are recent: compare the prompt alone.
-    const auto before = given ? renderer_.beginning(message, false) : std::nullopt;
     const auto data = std::ranges::find(own, static_cast<std::int32_t>(message),
                                         [](const Piece& piece) { return piece.label.source; });
     const std::size_t first_data = data == own.end() ? own.back().end : data->begin;
-    if (!before || !given->starts_with(*before)) return data == own.end() ? start : first_data;
-    return start + provided(given->substr(before->size()), text.substr(start), first_data - start);
+    if (!given) return data == own.end() ? start : first_data;
+    return start + provided(generation_prompt(message, *given), text.substr(start), first_data - start);
+  }
+
+  // What the switch adds; for a template that always prints it, what no message printed at the end.
+  std::string generation_prompt(std::size_t message, const Text& given) {
+    const auto before = renderer_.beginning(message, false);
+    const std::string& bytes = given.bytes();
+    if (before && before->size() < bytes.size() && bytes.starts_with(before->bytes())) {
+      return bytes.substr(before->size());
+    }
+    if (given.runs().empty()) return bytes;
+    const auto& runs = given.runs();
+    const std::size_t begin = runs.size() < 2 ? 0 : runs[runs.size() - 2].end;
+    return owner(runs.back().label) < 0 ? bytes.substr(begin) : std::string();
   }
 
   // How much of the turn the generation prompt gives. When they part ways, it is up to the end of the last
@@ -220,6 +244,7 @@ class SpanFinder {
 
   const Text& text_;
   Renderer& renderer_;
+  bool generation_prompt_;
   std::vector<bool> assistant_;
   std::vector<Piece> pieces_;
   std::vector<MessageSpan> spans_;
@@ -239,7 +264,8 @@ ChatTemplate ChatTemplate::parse(std::string source, std::string what,
 RenderedChat ChatTemplate::render(const Json& messages, const RenderOptions& options) const {
   Renderer renderer(state_->program, state_->named_tokens, messages, options);
   const Text text = renderer.render(messages.size(), options.add_generation_prompt);
-  return {text.bytes(), SpanFinder(text, messages, renderer).find(has_generation_marks())};
+  return {text.bytes(),
+          SpanFinder(text, messages, options.add_generation_prompt, renderer).find(has_generation_marks())};
 }
 
 bool ChatTemplate::has_generation_marks() const {

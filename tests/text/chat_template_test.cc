@@ -105,7 +105,7 @@ TEST(ChatTemplate, MessagesReachedInOtherWays) {
             expected);
   // No loop at all: what came from the message.
   EXPECT_EQ(render("Q: {{ messages[0].content }} A: {{ messages[1].content ~ eos_token }}", kChat),
-            "Q: 0[Hi] A: 1{Yo}</s>");
+            "Q: 0[Hi] A: 1{Yo</s>}");
 }
 
 TEST(ChatTemplate, GenerationPromptBoundsTheSpan) {

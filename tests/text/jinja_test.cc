@@ -240,7 +240,8 @@ TEST(Jinja, ErrorsNameTheLine) {
 TEST(Jinja, Limits) {
   const std::string endless = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
   EXPECT_NE(error_of(endless).find("deeper"), std::string::npos);
-  EXPECT_NE(error_of("{{ " + std::string(5000, '(') + "1").find("deeper"), std::string::npos);
+  const std::string open(5000, '('), closed(5000, ')');
+  EXPECT_NE(error_of("{{ " + open + "1" + closed + " }}").find("deeper"), std::string::npos);
   std::string sum = "{{ 1";
   for (int i = 0; i < 100'000; ++i) sum += "+1";
   EXPECT_NE(error_of(sum + " }}").find("deeper"), std::string::npos);
