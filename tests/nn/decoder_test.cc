@@ -11,8 +11,14 @@
 namespace lode::test {
 namespace {
 
-std::vector<DecoderSpec> both_kinds() {
-  return {llama_spec(), gpt2_spec()};
+std::vector<DecoderSpec> all_kinds() {
+  return {llama_spec(), gpt2_spec(), gemma_spec()};
+}
+std::vector<DecoderSpec> with_angles_by_length() {
+  std::vector<DecoderSpec> specs = all_kinds();
+  specs.push_back(by_length_spec(RotarySpec::Scaling::dynamic));
+  specs.push_back(by_length_spec(RotarySpec::Scaling::longrope));
+  return specs;
 }
 
 struct Gradients {
@@ -68,7 +74,7 @@ double largest_loss_difference(const Gradients& a, const Gradients& b) {
 }
 
 TEST(Decoder, AnyPackingAndSplitGivesTheSameGradients) {
-  for (const DecoderSpec& plain : both_kinds()) {
+  for (const DecoderSpec& plain : with_angles_by_length()) {
     for (const float dropout : {0.0f, 0.2f}) {
       DecoderSpec spec = plain;
       spec.embedding_dropout = spec.residual_dropout = dropout;
@@ -111,7 +117,7 @@ TEST(Decoder, AnyPackingAndSplitGivesTheSameGradients) {
 }
 
 TEST(Decoder, GradientsAreBitEqualFromRunToRun) {
-  for (const DecoderSpec& spec : both_kinds()) {
+  for (const DecoderSpec& spec : all_kinds()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       TinyDecoder first(spec, dtype, 2), second(spec, dtype, 2);
       const std::vector<Batch> batches = {pack(random_samples({9, 2, 17, 30, 4, 45}, 64))};
@@ -123,7 +129,7 @@ TEST(Decoder, GradientsAreBitEqualFromRunToRun) {
 }
 
 TEST(Decoder, MixedPrecisionIsNearF32) {
-  for (const DecoderSpec& spec : both_kinds()) {
+  for (const DecoderSpec& spec : all_kinds()) {
     TinyDecoder exact(spec, DType::f32), mixed(spec, DType::bf16);
     const std::vector<Batch> batches = {pack(random_samples({40, 60}, 64))};
     const Gradients a = step_gradients(exact, batches), b = step_gradients(mixed, batches);
@@ -135,7 +141,7 @@ TEST(Decoder, MixedPrecisionIsNearF32) {
 
 // The gradient of the loss along a direction, by differences of the loss in f32.
 TEST(Decoder, GradientIsTheSlopeOfTheLoss) {
-  for (const DecoderSpec& spec : both_kinds()) {
+  for (const DecoderSpec& spec : all_kinds()) {
     TinyDecoder tiny(spec);
     const Batch batch = pack(random_samples({40, 60}, 64));
     const Gradients g = step_gradients(tiny, {batch});
@@ -223,9 +229,44 @@ void check_cache(const DecoderSpec& spec, DType dtype, double tolerance) {
 }
 
 TEST(Decoder, CachedForwardEqualsTheWhole) {
-  for (const DecoderSpec& spec : both_kinds()) {
+  for (const DecoderSpec& spec : all_kinds()) {
     check_cache(spec, DType::f32, 1e-5);
     check_cache(spec, DType::bf16, 0.06);
+  }
+}
+
+Batch continuation(const std::vector<std::int32_t>& tokens, std::int32_t position) {
+  const auto count = static_cast<std::int32_t>(tokens.size());
+  return Batch(tokens, std::vector<std::int32_t>(tokens.size(), kIgnoreLabel),
+               std::vector<float>(tokens.size()),
+               Segments(std::span(&count, 1), std::vector<std::int64_t>{0}, count, std::span(&position, 1)));
+}
+
+// As long as the length stays within the rule's limit the cached sequence is the whole; beyond it keys in the
+// cache keep the angles that they had.
+TEST(Decoder, AnglesByLengthChangeForNewTokensOnly) {
+  for (const auto scaling : {RotarySpec::Scaling::dynamic, RotarySpec::Scaling::longrope}) {
+    const DecoderSpec spec = by_length_spec(scaling);
+    TinyDecoder tiny(spec, DType::f32, 1, false);
+    const std::vector<std::int32_t> tokens = random_samples({20}, 64)[0].tokens;
+    KvCache cache(tiny.context, spec.layers, spec.kv_heads * spec.head_dim, 20);
+    tiny.decoder.forward(tiny.context, continuation({tokens.begin(), tokens.begin() + 12}, 0), &cache);
+    for (std::int32_t t = 12; t < 20; ++t) {
+      const Value part =
+          tiny.decoder.forward(tiny.context, continuation({tokens[static_cast<std::size_t>(t)]}, t), &cache);
+      const Value whole =
+          tiny.decoder.forward(tiny.context, continuation({tokens.begin(), tokens.begin() + t + 1}, 0));
+      double difference = 0;
+      for (std::int64_t c = 0; c < spec.hidden; ++c) {
+        difference = std::max<double>(
+            difference, std::abs(part.data.view().row<float>(0)[c] - whole.data.view().row<float>(t)[c]));
+      }
+      if (t < 16) {
+        EXPECT_LE(difference, 1e-5) << t;
+      } else {
+        EXPECT_GT(difference, 1e-4) << t;
+      }
+    }
   }
 }
 
@@ -248,6 +289,11 @@ TEST(Decoder, Flops) {
   const TinyDecoder gpt2(gpt2_spec());
   EXPECT_EQ(gpt2.decoder.training_flops_per_token(100),
             6.0 * (2 * (4 * 1024 + 2 * 1280) + 2048) + 6.0 * 2 * 100 * 32);
+  // Two of three layers see 6 keys of a sample of 10.
+  const TinyDecoder gemma(gemma_spec());
+  const Segments ten(std::vector<std::int32_t>{10}, std::vector<std::int64_t>{0}, 10);
+  EXPECT_EQ(gemma.decoder.training_flops(ten),
+            3 * (2 * (3 * (2 * 1024 + 2 * 512 + 3 * 1280) + 2048) * 10.0 + 2 * (100 + 2 * (100 - 16)) * 32));
 }
 
 }  // namespace

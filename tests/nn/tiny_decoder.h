@@ -1,4 +1,4 @@
-// Small decoders of both kinds without files, and batches for them.
+// Small decoders of all kinds without files, and batches for them.
 #pragma once
 
 #include <memory>
@@ -38,16 +38,52 @@ inline DecoderSpec gpt2_spec() {
   return spec;
 }
 
+// Windows, two rotary tables, norms of heads and after sub-layers, weights centred on zero, gelu gates.
+inline DecoderSpec gemma_spec() {
+  DecoderSpec spec = llama_spec();
+  spec.layers = 3;
+  spec.norm_offset = 1;
+  spec.head_norms = spec.post_norms = true;
+  spec.activation = Activation::gelu_tanh;
+  spec.embedding_scale = 5.65;
+  spec.tied_head = true;
+  spec.rotary.scaling = RotarySpec::Scaling::linear;
+  spec.rotary.factor = 4;
+  spec.local_rotary = {.theta = 100, .rotary_dim = 8};
+  spec.layer_specs = {{.window = 6, .rotary = LayerRotary::local},
+                      {.window = 0, .rotary = LayerRotary::global},
+                      {.window = 6, .rotary = LayerRotary::none}};
+  return spec;
+}
+
+// Angles that depend on the length of each sample, beyond 16 tokens.
+inline DecoderSpec by_length_spec(RotarySpec::Scaling scaling) {
+  DecoderSpec spec = llama_spec();
+  spec.rotary = {.theta = 10000,
+                 .rotary_dim = 8,
+                 .scaling = scaling,
+                 .factor = 2,
+                 .original_max_positions = 16,
+                 .attention_factor = 1.2,
+                 .short_factors = {1, 1.5, 2, 1},
+                 .long_factors = {2, 3, 4, 5}};
+  return spec;
+}
+
 inline DecoderNames names_of(const DecoderSpec& spec) {
   DecoderNames names{.embedding = "embedding.weight",
                      .positions = "positions.weight",
                      .attention_norm = "{}.norm1.weight",
                      .mlp_norm = "{}.norm2.weight",
                      .final_norm = "norm.weight",
+                     .attention_post_norm = "{}.norm3.weight",
+                     .mlp_post_norm = "{}.norm4.weight",
                      .q = "{}.q.weight",
                      .k = "{}.k.weight",
                      .v = "{}.v.weight",
                      .output = "{}.o.weight",
+                     .q_norm = "{}.q_norm.weight",
+                     .k_norm = "{}.k_norm.weight",
                      .gate = "{}.gate.weight",
                      .up = "{}.up.weight",
                      .down = "{}.down.weight",
