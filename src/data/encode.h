@@ -11,6 +11,7 @@ namespace lode {
 struct PendingRecord {
   RawRecord raw;
   const SourceFile* source = nullptr;
+  std::uint32_t file = 0;  // the source's place in its unit
 };
 
 struct PendingShard {

@@ -24,7 +24,8 @@ std::int64_t count_bytes(const Batch& batch, std::span<const std::int32_t> bytes
 }  // namespace
 
 Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int64_t> ids,
-                 const std::function<void(std::size_t, std::int32_t*)>& copy) {
+                 const std::function<void(std::size_t, std::int32_t*)>& copy,
+                 const std::function<void(std::size_t, float*)>& copy_weights) {
   std::int64_t used = 0;
   for (const std::int32_t length : lengths) used += length;
   const std::int64_t total = (used + kTokenMultiple - 1) / kTokenMultiple * kTokenMultiple;
@@ -33,7 +34,7 @@ Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int
   }
   const auto size = static_cast<std::size_t>(total);
   std::vector<std::int32_t> tokens(size, 0), labels(size, kIgnoreLabel);
-  std::vector<float> weights(size, 0.0f);
+  std::vector<float> weights(size, 0.0f), own;
   std::size_t at = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const auto length = static_cast<std::size_t>(lengths[i]);
@@ -41,6 +42,14 @@ Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int
     std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(at + 1), length - 1,
                 labels.begin() + static_cast<std::ptrdiff_t>(at));
     std::fill_n(weights.begin() + static_cast<std::ptrdiff_t>(at), length - 1, 1.0f);
+    if (copy_weights) {
+      own.resize(length);
+      copy_weights(i, own.data());
+      for (std::size_t t = 0; t + 1 < length; ++t) {
+        weights[at + t] = own[t + 1];
+        if (own[t + 1] == 0) labels[at + t] = kIgnoreLabel;
+      }
+    }
     at += length;
   }
   return Batch(std::move(tokens), std::move(labels), std::move(weights),
@@ -57,8 +66,14 @@ Batch make_batch(const Rows& rows, std::span<const std::int64_t> row_numbers) {
       begins.push_back(sample.begin);
     }
   }
-  return make_batch(lengths, ids,
-                    [&](std::size_t i, std::int32_t* out) { rows.data().copy(begins[i], lengths[i], out); });
+  const PreparedData& data = rows.data();
+  std::function<void(std::size_t, float*)> copy_weights;
+  if (data.has_weights()) {
+    copy_weights = [&](std::size_t i, float* out) { data.copy_weights(begins[i], lengths[i], out); };
+  }
+  return make_batch(
+      lengths, ids, [&](std::size_t i, std::int32_t* out) { data.copy(begins[i], lengths[i], out); },
+      copy_weights);
 }
 
 void add_micro_batch(Step& step, Batch batch, std::span<const std::int32_t> bytes_per_token) {

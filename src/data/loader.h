@@ -52,9 +52,11 @@ class StepLoader {
   mutable std::shared_ptr<const std::vector<std::uint32_t>> order_;
 };
 
-// One stream of samples, padded to a multiple of kTokenMultiple; copy(i, out) writes the tokens of sample i.
+// One stream of samples, padded to a multiple of kTokenMultiple; copy(i, out) writes the tokens of sample i,
+// copy_weights how much each counts as a target (without it all count 1; a token of weight 0 is no target).
 Batch make_batch(std::span<const std::int32_t> lengths, std::span<const std::int64_t> ids,
-                 const std::function<void(std::size_t, std::int32_t*)>& copy);
+                 const std::function<void(std::size_t, std::int32_t*)>& copy,
+                 const std::function<void(std::size_t, float*)>& copy_weights = {});
 // Appends to the step and counts; bytes_per_token as in RowOptions.
 void add_micro_batch(Step& step, Batch batch, std::span<const std::int32_t> bytes_per_token);
 

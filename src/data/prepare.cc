@@ -1,6 +1,5 @@
 #include "data/prepare.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "core/fail.h"
@@ -12,6 +11,7 @@ namespace lode {
 namespace {
 
 constexpr std::int64_t kFormatVersion = 1;  // of readers and shards: raised when either gives other contents
+constexpr std::int64_t kShardVersion = 2;   // of the files alone: raised when older ones cannot be read
 
 // Files prepared together: one large file, or small ones in a row.
 struct Unit {
@@ -73,6 +73,7 @@ class UnitReader {
     for (; at_ < sources_.size(); ++at_) {
       if (!reader_) reader_ = open_records(files_, sources_[at_], options_);
       next_.source = &sources_[at_];
+      next_.file = static_cast<std::uint32_t>(at_);
       if (reader_->next(next_.raw)) return ahead_ = true;
       reader_.reset();
     }
@@ -107,7 +108,7 @@ class Preparation {
   std::shared_ptr<const Shard> open_shard(const std::string& path);
   void fill(PendingShard& shard, UnitReader& reader);
   void finish(std::vector<PendingShard>& group, Unit unit);
-  void use(std::shared_ptr<const Shard> shard);
+  void use(std::shared_ptr<const Shard> shard, Unit unit);
 
   FileSystem& files_;
   const std::vector<SourceFile>& sources_;
@@ -115,6 +116,7 @@ class Preparation {
   const PrepareOptions& options_;
   std::vector<FileContent> contents_;
   std::vector<std::shared_ptr<const Shard>> shards_;
+  std::vector<PreparedData::Files> sources_of_;  // of each shard
   PrepareReport report_;
 };
 
@@ -129,13 +131,20 @@ std::shared_ptr<const Shard> Preparation::open_shard(const std::string& path) {
   }
 }
 
-void Preparation::use(std::shared_ptr<const Shard> shard) {
+void Preparation::use(std::shared_ptr<const Shard> shard, Unit unit) {
   const ReadReport& read = shard->report();
   if (options_.read.bad_records == BadRecords::fail && read.num_bad() > 0) {
     fail(ErrorKind::data, "{}; correct the record or choose to skip bad records",
          read.bad_examples.empty() ? "a record is bad" : read.bad_examples.front());
   }
   report_.read.add(read);
+  auto paths = std::make_shared<std::vector<std::string>>();
+  for (std::size_t i = unit.begin; i < unit.end; ++i) paths->push_back(sources_[i].path);
+  for (const Origin& origin : shard->origins()) {
+    if (origin.file >= paths->size())
+      fail(ErrorKind::data, "{}: damaged cache file: no such source", paths->front());
+  }
+  sources_of_.push_back(std::move(paths));
   shards_.push_back(std::move(shard));
 }
 
@@ -157,7 +166,7 @@ void Preparation::finish(std::vector<PendingShard>& group, Unit unit) {
          sources_[i].path);
   }
   for (const PendingShard& shard : group) {
-    use(std::make_shared<const Shard>(files_, shard.path, encoder_.vocab_size));
+    use(std::make_shared<const Shard>(files_, shard.path, encoder_.vocab_size), unit);
     ++report_.shards_made;
   }
   group.clear();
@@ -181,7 +190,7 @@ void Preparation::remove_leftovers() {
 
 void Preparation::prepare_unit(Unit unit) {
   Digest digest;
-  digest.field(options_.shard_bytes);
+  digest.field(kShardVersion).field(options_.shard_bytes);
   add_identity(digest, sources_, contents_, unit, encoder_, options_.read);
   const std::string key = digest.hex();
   UnitReader reader(files_, std::span(sources_).subspan(unit.begin, unit.end - unit.begin), options_.read);
@@ -195,7 +204,7 @@ void Preparation::prepare_unit(Unit unit) {
       group_bytes = 0;
       reader.pass_over(shard->num_records());
       last = shard->last();
-      use(std::move(shard));
+      use(std::move(shard), unit);
       ++report_.shards_reused;
       continue;
     }
@@ -219,42 +228,19 @@ std::shared_ptr<const PreparedData> Preparation::run() {
   if (report_.shards_made > 0) remove_leftovers();
   if (report_.read.documents == 0) {
     fail(ErrorKind::data,
-         "the data set is empty: {} files (the first is {}) hold no document; {} empty and {} bad ones",
-         sources_.size(), sources_.front().path, report_.read.empty, report_.read.num_bad());
+         "the data set is empty: {} files (the first is {}) hold no document; {} empty and {} bad ones{}",
+         sources_.size(), sources_.front().path, report_.read.empty, report_.read.num_bad(),
+         report_.read.dropped_text());
   }
   Digest digest;
   add_identity(digest, sources_, contents_, {0, sources_.size()}, encoder_, options_.read);
   report_.files = static_cast<std::int64_t>(sources_.size());
   report_.time_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return std::make_shared<const PreparedData>(std::move(shards_), digest.hex(), std::move(report_));
+  return std::make_shared<const PreparedData>(std::move(shards_), std::move(sources_of_), digest.hex(),
+                                              std::move(report_));
 }
 
 }  // namespace
-
-PreparedData::PreparedData(std::vector<std::shared_ptr<const Shard>> shards, std::string fingerprint,
-                           PrepareReport report)
-    : shards_(std::move(shards)), fingerprint_(std::move(fingerprint)), report_(std::move(report)) {
-  std::int64_t begin = 0;
-  for (const auto& shard : shards_) {
-    shard_begins_.push_back(begin);
-    for (const std::uint64_t end : shard->ends()) ends_.push_back(begin + static_cast<std::int64_t>(end));
-    begin += shard->num_tokens();
-  }
-}
-
-void PreparedData::copy(std::int64_t first, std::int64_t count, std::int32_t* out) const {
-  LODE_ASSERT(first >= 0 && count >= 0 && first <= num_tokens() - count);
-  auto shard =
-      static_cast<std::size_t>(std::ranges::upper_bound(shard_begins_, first) - shard_begins_.begin());
-  for (--shard; count > 0; ++shard) {
-    const std::int64_t from = first - shard_begins_[shard];
-    const std::int64_t part = std::min(count, shards_[shard]->num_tokens() - from);
-    shards_[shard]->copy(from, part, out);
-    first += part;
-    out += part;
-    count -= part;
-  }
-}
 
 std::shared_ptr<const PreparedData> prepare_data(FileSystem& files, const std::vector<SourceFile>& sources,
                                                  const TextEncoder& encoder, const PrepareOptions& options) {

@@ -29,6 +29,8 @@ class ChunkReader {
 
 std::unique_ptr<RecordReader> read_json_lines(ChunkReader chunks, const ReadOptions& options);
 std::unique_ptr<RecordReader> read_json_array(ChunkReader chunks, const ReadOptions& options);
+// RFC 4180 with a header line; each further line becomes a JSON object of strings.
+std::unique_ptr<RecordReader> read_csv(ChunkReader chunks, const ReadOptions& options);
 std::unique_ptr<RecordReader> read_text(ChunkReader chunks, const ReadOptions& options);
 
 }  // namespace lode

@@ -37,6 +37,19 @@ std::optional<Problem> find_bad_bytes(const SourceFile& source, const RawRecord&
   return std::nullopt;
 }
 
+std::optional<Problem> find_unreadable(const SourceFile& source, const RawRecord& record) {
+  if (record.bad.empty()) return find_bad_bytes(source, record);
+  return Problem{record.bad, format("{}:{}: {}", source.path, record.line, record.bad)};
+}
+
+void count_bad(BadRecords bad_records, const Problem& problem, ReadReport& report) {
+  if (bad_records == BadRecords::fail) {
+    fail(ErrorKind::data, "{}; correct the record or choose to skip bad records", problem.detail);
+  }
+  ++report.bad[problem.reason];
+  if (report.bad_examples.size() < kMaxExamples) report.bad_examples.push_back(problem.detail);
+}
+
 std::string names_of(const Json& object) {
   std::string names;
   for (const auto& [name, value] : object.as_object()) {
@@ -47,15 +60,20 @@ std::string names_of(const Json& object) {
   return names.empty() ? "nothing" : names;
 }
 
+std::optional<Problem> parse(const SourceFile& source, const RawRecord& record, Json& json) {
+  try {
+    json = parse_json(record.text, format("{}:{}", source.path, record.line));
+  } catch (const Error& error) {
+    return Problem{"broken JSON", error.what()};
+  }
+  return std::nullopt;
+}
+
 std::optional<Problem> parse_text(const SourceFile& source, const ReadOptions& options,
                                   const RawRecord& record, std::string& text) {
   const std::string where = format("{}:{}", source.path, record.line);
   Json json;
-  try {
-    json = parse_json(record.text, where);
-  } catch (const Error& error) {
-    return Problem{"broken JSON", error.what()};
-  }
+  if (auto problem = parse(source, record, json)) return problem;
   if (!json.is_object()) {
     return Problem{"not an object", format("{}: expected a JSON object with the field \"{}\", found {}",
                                            where, options.text_column, json.type_name())};
@@ -91,6 +109,17 @@ void ReadReport::add(const ReadReport& other) {
   for (const std::string& example : other.bad_examples) {
     if (bad_examples.size() < kMaxExamples) bad_examples.push_back(example);
   }
+  for (const auto& [reason, count] : other.dropped) dropped[reason] += count;
+  for (const std::string& example : other.dropped_examples) {
+    if (dropped_examples.size() < kMaxExamples) dropped_examples.push_back(example);
+  }
+}
+
+std::string ReadReport::dropped_text() const {
+  std::string text;
+  for (const auto& [reason, count] : dropped) text += format("; {} dropped: {}", count, reason);
+  if (!dropped_examples.empty()) text += format(" ({})", dropped_examples.front());
+  return text;
 }
 
 std::int64_t ReadReport::num_bad() const {
@@ -103,12 +132,15 @@ Json ReadReport::to_json() const {
   Json reasons = Json::object(), examples = Json::array();
   for (const auto& [reason, count] : bad) reasons[reason] = count;
   for (const std::string& example : bad_examples) examples.push_back(example);
-  return Json::object({{"documents", documents},
-                       {"text_bytes", text_bytes},
-                       {"empty", empty},
-                       {"crlf", crlf},
-                       {"bad", std::move(reasons)},
-                       {"bad_examples", std::move(examples)}});
+  Json json = Json::object({{"documents", documents},
+                            {"text_bytes", text_bytes},
+                            {"empty", empty},
+                            {"crlf", crlf},
+                            {"bad", std::move(reasons)},
+                            {"bad_examples", std::move(examples)}});
+  for (const auto& [reason, count] : dropped) json["dropped"][reason] = count;
+  for (const std::string& example : dropped_examples) json["dropped_examples"].push_back(example);
+  return json;
 }
 
 ReadReport ReadReport::from_json(const Json& json) {
@@ -121,6 +153,12 @@ ReadReport ReadReport::from_json(const Json& json) {
   for (const Json& example : json.at("bad_examples").as_array()) {
     report.bad_examples.push_back(example.as_string());
   }
+  if (const Json* dropped = json.find("dropped")) {
+    for (const auto& [reason, count] : dropped->as_object()) report.dropped[reason] = count.as_int();
+    for (const Json& example : json.at("dropped_examples").as_array()) {
+      report.dropped_examples.push_back(example.as_string());
+    }
+  }
   return report;
 }
 
@@ -131,6 +169,9 @@ std::vector<std::string> ReadReport::lines() const {
   for (const auto& [reason, count] : bad)
     lines.push_back(format("{} bad records skipped: {}", count, reason));
   for (const std::string& example : bad_examples) lines.push_back("  " + example);
+  for (const auto& [reason, count] : dropped)
+    lines.push_back(format("{} records dropped: {}", count, reason));
+  for (const std::string& example : dropped_examples) lines.push_back("  " + example);
   return lines;
 }
 
@@ -138,25 +179,38 @@ std::unique_ptr<RecordReader> open_records(FileSystem& files, const SourceFile& 
                                            const ReadOptions& options) {
   ChunkReader chunks(open_bytes(files, source.path, source.compression));
   if (source.format == FileFormat::text) return read_text(std::move(chunks), options);
+  if (source.format == FileFormat::csv) return read_csv(std::move(chunks), options);
   return chunks.holds_array() ? read_json_array(std::move(chunks), options)
                               : read_json_lines(std::move(chunks), options);
 }
 
+void reject_record(const SourceFile& source, BadRecords bad_records, const RawRecord& record,
+                   const std::string& reason, const std::string& detail, ReadReport& report) {
+  count_bad(bad_records, {reason, format("{}:{}: {}", source.path, record.line, detail)}, report);
+}
+
+void drop_record(const SourceFile& source, const RawRecord& record, const std::string& reason,
+                 ReadReport& report) {
+  ++report.dropped[reason];
+  if (report.dropped_examples.size() < kMaxExamples) {
+    report.dropped_examples.push_back(format("{}:{}: {}", source.path, record.line, reason));
+  }
+}
+
+bool decode_json(const SourceFile& source, const ReadOptions& options, RawRecord& record, Json& json,
+                 ReadReport& report) {
+  std::optional<Problem> problem = find_unreadable(source, record);
+  if (!problem) problem = parse(source, record, json);
+  if (problem) count_bad(options.bad_records, *problem, report);
+  return !problem;
+}
+
 bool decode_record(const SourceFile& source, const ReadOptions& options, RawRecord& record, std::string& text,
                    ReadReport& report) {
-  std::optional<Problem> problem;
-  if (!record.bad.empty()) {
-    problem = Problem{record.bad, format("{}:{}: {}", source.path, record.line, record.bad)};
-  } else {
-    problem = find_bad_bytes(source, record);
-  }
-  if (!problem && source.format == FileFormat::json) problem = parse_text(source, options, record, text);
+  std::optional<Problem> problem = find_unreadable(source, record);
+  if (!problem && source.format != FileFormat::text) problem = parse_text(source, options, record, text);
   if (problem) {
-    if (options.bad_records == BadRecords::fail) {
-      fail(ErrorKind::data, "{}; correct the record or choose to skip bad records", problem->detail);
-    }
-    ++report.bad[problem->reason];
-    if (report.bad_examples.size() < kMaxExamples) report.bad_examples.push_back(problem->detail);
+    count_bad(options.bad_records, *problem, report);
     return false;
   }
   if (source.format == FileFormat::text) text = std::move(record.text);

@@ -32,9 +32,12 @@ struct ReadReport {
   std::int64_t crlf = 0;   // text documents whose CRLF became LF
   std::map<std::string, std::int64_t> bad;
   std::vector<std::string> bad_examples;
+  std::map<std::string, std::int64_t> dropped;  // good records with nothing to train on, by reason
+  std::vector<std::string> dropped_examples;    // the first few, "file:line: reason"
 
   void add(const ReadReport& other);
   std::int64_t num_bad() const;
+  std::string dropped_text() const;  // "; 3 without a target (file:line: ...)", or nothing
   Json to_json() const;
   static ReadReport from_json(const Json& json);  // throws Error(data)
   std::vector<std::string> lines() const;         // for people; nothing when nothing was odd
@@ -62,5 +65,17 @@ std::unique_ptr<RecordReader> open_records(FileSystem& files, const SourceFile& 
 // `skip`. Under `fail` throws Error(data) "file:line: reason".
 bool decode_record(const SourceFile& source, const ReadOptions& options, RawRecord& record, std::string& text,
                    ReadReport& report);
+
+// The JSON value of a record that comes from a JSON or CSV file; counts and throws as decode_record does, but
+// not the good ones.
+bool decode_json(const SourceFile& source, const ReadOptions& options, RawRecord& record, Json& json,
+                 ReadReport& report);
+
+// A bad record: throws under `fail`, else counts it under `reason` with "file:line: detail" as an example.
+void reject_record(const SourceFile& source, BadRecords bad_records, const RawRecord& record,
+                   const std::string& reason, const std::string& detail, ReadReport& report);
+// A good record with nothing to train on: counted and listed.
+void drop_record(const SourceFile& source, const RawRecord& record, const std::string& reason,
+                 ReadReport& report);
 
 }  // namespace lode

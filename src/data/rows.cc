@@ -12,6 +12,8 @@
 namespace lode {
 namespace {
 
+constexpr std::size_t kMaxExamples = 5;
+
 struct Side {
   std::vector<Sample> samples;
   PackingReport report;
@@ -57,6 +59,14 @@ std::vector<bool> choose_documents(std::int64_t n, std::int64_t count, std::uint
   return chosen;
 }
 
+// How many of the tokens [begin + 1, begin + length) count as targets.
+std::int64_t count_targets(const PreparedData& data, std::int64_t begin, std::int64_t length) {
+  if (!data.has_weights()) return length - 1;
+  std::vector<float> weights(static_cast<std::size_t>(length));
+  data.copy_weights(begin, length, weights.data());
+  return length - 1 - std::count(weights.begin() + 1, weights.end(), 0.0f);
+}
+
 // Adds one document's samples; `id` is the next free sample id.
 void add_document(const PreparedData& data, std::int64_t document, const RowOptions& options,
                   std::int64_t& id, Side& side) {
@@ -65,19 +75,30 @@ void add_document(const PreparedData& data, std::int64_t document, const RowOpti
   PackingReport& report = side.report;
   ++report.documents;
   report.longest = std::max(report.longest, length);
+  const auto drop = [&](const std::string& reason, std::int64_t at) {
+    ++report.dropped[reason];
+    // Of plain text only whole documents have a place worth naming.
+    if (!data.has_weights() || report.dropped_examples.size() >= kMaxExamples) return;
+    report.dropped_examples.push_back(format("{}: {}", data.origin_of(at), reason));
+  };
+  const std::int32_t set = data.set_of(document);
   const auto add = [&](std::int64_t at, std::int64_t size) {
-    side.samples.push_back({begin + at, static_cast<std::int32_t>(size), id});
+    side.samples.push_back({begin + at, static_cast<std::int32_t>(size), id, set, document});
   };
   if (length < 2) {
-    ++report.dropped["a single token, nothing to predict"];
+    drop("a single token, nothing to predict", document);
   } else if (length <= cutoff) {
     add(0, length);
   } else if (options.too_long == TooLong::drop) {
-    ++report.dropped["longer than cutoff_len"];
+    drop("longer than cutoff_len", document);
   } else if (options.too_long == TooLong::truncate) {
-    add(0, cutoff);
-    ++report.truncated;
-    report.truncated_tokens += length - cutoff;
+    if (count_targets(data, begin, cutoff) == 0) {
+      drop("no target within cutoff_len", document);
+    } else {
+      add(0, cutoff);
+      ++report.truncated;
+      report.truncated_tokens += length - cutoff;
+    }
   } else {
     ++report.split;
     for (std::int64_t at = 0; at < length; at += cutoff, ++id) {
@@ -88,32 +109,68 @@ void add_document(const PreparedData& data, std::int64_t document, const RowOpti
   ++id;
 }
 
-std::int64_t used_documents(const PreparedData& data, const RowOptions& options) {
-  const std::int64_t n = data.num_documents();
-  return options.max_documents > 0 ? std::min(n, options.max_documents) : n;
+// The documents in use of each data set.
+std::vector<std::vector<std::int64_t>> used_documents(const PreparedData& data, const RowOptions& options) {
+  std::vector<std::vector<std::int64_t>> sets;
+  for (std::int32_t set = 0; set < data.num_sets(); ++set) {
+    const std::int64_t begin = data.set_begin(set);
+    std::int64_t n = data.set_end(set) - begin;
+    if (options.max_documents > 0) n = std::min(n, options.max_documents);
+    const auto i = static_cast<std::size_t>(set);
+    if (i < options.set_limits.size() && options.set_limits[i] > 0) n = std::min(n, options.set_limits[i]);
+    auto& documents = sets.emplace_back();
+    for (std::int64_t k = 0; k < n; ++k) documents.push_back(begin + k);
+  }
+  return sets;
 }
 
 void split_documents(const PreparedData& data, const RowOptions& options, double val_size, std::uint64_t seed,
                      Side& train, Side& held_out) {
-  const std::int64_t n = used_documents(data, options);
+  auto sets = used_documents(data, options);
+  std::int64_t n = 0;
+  for (const auto& set : sets) n += static_cast<std::int64_t>(set.size());
   const std::vector<bool> chosen = choose_documents(n, count_held_out(val_size, n, "documents"), seed);
   std::int64_t id = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
-    add_document(data, i, options, id, chosen[static_cast<std::size_t>(i)] ? held_out : train);
+  std::size_t i = 0;
+  if (options.mix.mixing == Mixing::concat) {
+    for (const auto& set : sets) {
+      for (const std::int64_t document : set) {
+        add_document(data, document, options, id, chosen[i++] ? held_out : train);
+      }
+    }
+    return;
+  }
+  for (auto& set : sets) {
+    std::vector<std::int64_t> kept;
+    for (const std::int64_t document : set) {
+      if (chosen[i++]) {
+        add_document(data, document, options, id, held_out);
+      } else {
+        kept.push_back(document);
+      }
+    }
+    set = std::move(kept);
+  }
+  for (const std::int64_t document : mix_documents(sets, options.mix, seed)) {
+    add_document(data, document, options, id, train);
   }
 }
 
 void split_blocks(const PreparedData& data, const RowOptions& options, double val_size, Side& train,
                   Side& held_out) {
-  const std::int64_t documents = used_documents(data, options);
+  const std::int64_t documents = options.max_documents > 0
+                                     ? std::min(data.num_documents(), options.max_documents)
+                                     : data.num_documents();
   const std::int64_t cutoff = options.cutoff_len;
   const std::int64_t tokens =
       documents == 0 ? 0 : data.begin_of(documents - 1) + data.length_of(documents - 1);
   const std::int64_t num_blocks = tokens / cutoff + (tokens % cutoff >= 2 ? 1 : 0);
   const std::int64_t num_train = num_blocks - count_held_out(val_size, num_blocks, "blocks");
+  std::int64_t document = 0;
   for (std::int64_t b = 0; b < num_blocks; ++b) {
     const auto length = static_cast<std::int32_t>(std::min(cutoff, tokens - b * cutoff));
-    (b < num_train ? train : held_out).samples.push_back({b * cutoff, length, b});
+    while (data.begin_of(document) + data.length_of(document) <= b * cutoff) ++document;
+    (b < num_train ? train : held_out).samples.push_back({b * cutoff, length, b, 0, document});
   }
   // A document on both sides of the cut counts where it begins.
   for (std::int64_t i = 0; i < documents; ++i) {
@@ -128,18 +185,20 @@ void split_blocks(const PreparedData& data, const RowOptions& options, double va
 Json PackingReport::to_json() const {
   Json reasons = Json::object();
   for (const auto& [reason, count] : dropped) reasons[reason] = count;
-  return Json::object({{"documents", documents},
-                       {"samples", samples},
-                       {"rows", rows},
-                       {"tokens", tokens},
-                       {"targets", targets},
-                       {"truncated", truncated},
-                       {"truncated_tokens", truncated_tokens},
-                       {"split", split},
-                       {"dropped", std::move(reasons)},
-                       {"longest", longest},
-                       {"density", density},
-                       {"tokens_per_byte", tokens_per_byte}});
+  Json json = Json::object({{"documents", documents},
+                            {"samples", samples},
+                            {"rows", rows},
+                            {"tokens", tokens},
+                            {"targets", targets},
+                            {"truncated", truncated},
+                            {"truncated_tokens", truncated_tokens},
+                            {"split", split},
+                            {"dropped", std::move(reasons)},
+                            {"longest", longest},
+                            {"density", density},
+                            {"tokens_per_byte", tokens_per_byte}});
+  for (const std::string& example : dropped_examples) json["dropped_examples"].push_back(example);
+  return json;
 }
 
 std::vector<std::string> PackingReport::lines(const std::string& name) const {
@@ -156,6 +215,7 @@ std::vector<std::string> PackingReport::lines(const std::string& name) const {
   for (const auto& [reason, count] : dropped) {
     lines.push_back(format("{}: {} documents dropped: {}", name, count, reason));
   }
+  for (const std::string& example : dropped_examples) lines.push_back("  " + example);
   return lines;
 }
 
@@ -173,7 +233,7 @@ Rows::Rows(std::shared_ptr<const PreparedData> data, std::vector<Sample> samples
   report_.rows = size();
   report_.samples = static_cast<std::int64_t>(samples_.size());
   for (const Sample& sample : samples_) report_.tokens += sample.length;
-  report_.targets = report_.tokens - report_.samples;
+  for (const Sample& sample : samples_) report_.targets += count_targets(*data_, sample.begin, sample.length);
   const double space = static_cast<double>(size()) * options.cutoff_len;
   report_.density = space > 0 ? static_cast<double>(report_.tokens) / space : 0;
   const auto text_bytes = static_cast<double>(data_->report().read.text_bytes);
@@ -218,6 +278,11 @@ RowSets make_rows(std::shared_ptr<const PreparedData> data, const RowOptions& op
     fail(ErrorKind::usage, "cutoff_len must be at least 2 (a token and the one it predicts), found {}",
          options.cutoff_len);
   }
+  if (data->has_weights() && (options.packing == Packing::blocks || options.too_long == TooLong::split)) {
+    fail(ErrorKind::usage,
+         "chats cannot be cut: choose packing_strategy best_fit, or packing: false, and truncation_strategy "
+         "truncate or drop");
+  }
   Side train, held_out;
   if (options.packing == Packing::blocks) {
     split_blocks(*data, options, val_size, train, held_out);
@@ -228,6 +293,8 @@ RowSets make_rows(std::shared_ptr<const PreparedData> data, const RowOptions& op
     std::string reasons;
     for (const auto& [reason, count] : train.report.dropped)
       reasons += format("; {} documents: {}", count, reason);
+    if (!train.report.dropped_examples.empty())
+      reasons += format(" ({})", train.report.dropped_examples.front());
     fail(ErrorKind::data, "the data set has no sample to train on: {} documents, {} tokens{}",
          data->num_documents(), data->num_tokens(), reasons);
   }

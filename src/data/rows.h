@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "data/mixture.h"
 #include "data/prepare.h"
 
 namespace lode {
@@ -25,7 +26,9 @@ struct RowOptions {
   Packing packing = Packing::best_fit;
   std::int32_t cutoff_len = 2048;  // at least 2
   TooLong too_long = TooLong::truncate;
-  std::int64_t max_documents = 0;  // only the first ones are used; 0: all
+  std::int64_t max_documents = 0;        // of each data set only the first ones are used; 0: all
+  std::vector<std::int64_t> set_limits;  // further limits of single data sets, 0: none; may be empty
+  MixOptions mix;                        // of the training documents; no document is held out and trained on
   std::vector<std::int32_t>
       bytes_per_token;  // text bytes that each token stands for, 0 for special ones; may be empty
 };
@@ -36,14 +39,17 @@ struct Sample {
   std::int64_t begin = 0;
   std::int32_t length = 0;  // at least 2: a single token has nothing to predict
   std::int64_t id = 0;
+  std::int32_t set = 0;       // the data set it is from
+  std::int64_t document = 0;  // of blocks: where it begins
 };
 
 struct PackingReport {
   std::int64_t documents = 0, samples = 0, rows = 0;
   std::int64_t tokens = 0;   // in rows
-  std::int64_t targets = 0;  // tokens to predict
+  std::int64_t targets = 0;  // tokens to predict: those that count
   std::int64_t truncated = 0, truncated_tokens = 0, split = 0;
   std::map<std::string, std::int64_t> dropped;  // documents, by reason
+  std::vector<std::string> dropped_examples;    // the first few, "file:line: reason"
   std::int64_t longest = 0;                     // tokens of the longest document
   double density = 0;                           // tokens / (rows * cutoff_len)
   double tokens_per_byte = 0;                   // of the whole prepared data set
@@ -61,6 +67,7 @@ class Rows {
   std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
   std::span<const Sample> samples(std::int64_t row) const;
   std::int64_t num_tokens(std::int64_t row) const;
+  std::span<const Sample> all_samples() const { return samples_; }  // in the order of rows
   const std::vector<std::int32_t>& bytes_per_token() const { return bytes_per_token_; }
   const PreparedData& data() const { return *data_; }
   const PackingReport& report() const { return report_; }

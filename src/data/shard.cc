@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -16,13 +18,15 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr std::uint64_t kMagic = 0x4452414853444f4c;  // "LODSHARD"
-constexpr std::uint64_t kVersion = 1;
+constexpr std::uint64_t kVersion = 2;
 
 struct Header {
-  std::uint64_t magic, version, token_bytes, num_documents, num_tokens, num_records, report_bytes, last;
+  std::uint64_t magic, version, token_bytes, num_documents, num_tokens, num_records, report_bytes, num_runs,
+      last;
   std::uint64_t payload_hash, header_hash;  // of all behind the header; of the header up to here
 };
-static_assert(sizeof(Header) == 80);
+static_assert(sizeof(Header) == 88);
+static_assert(sizeof(Origin) == 8 && sizeof(WeightRun) == 8);
 
 std::uint64_t hash_of(const Header& header) {
   return hash64(std::as_bytes(std::span(&header, 1)).first(offsetof(Header, header_hash)));
@@ -39,12 +43,14 @@ void put(std::string& out, const T& value) {
 
 std::string make_payload(const ShardContents& contents, std::string_view report, bool narrow) {
   std::string out;
-  out.reserve(contents.lengths.size() * 16 + padded(report.size()) +
+  out.reserve(contents.lengths.size() * 24 + contents.weights.size() * 8 + padded(report.size()) +
               contents.tokens.size() * (narrow ? 2 : 4));
   std::uint64_t end = 0;
   for (const std::int64_t length : contents.lengths) put(out, end += static_cast<std::uint64_t>(length));
   LODE_ASSERT(end == contents.tokens.size());
   for (const std::int64_t bytes : contents.text_bytes) put(out, static_cast<std::uint64_t>(bytes));
+  for (const Origin& origin : contents.origins) put(out, origin);
+  for (const WeightRun& run : contents.weights) put(out, run);
   out += report;
   out.append(padded(report.size()) - report.size(), ' ');
   for (const std::int32_t token : contents.tokens) {
@@ -75,7 +81,8 @@ bool all_below(const std::byte* tokens, std::int64_t count, std::int32_t bound) 
 
 void write_shard(FileSystem& files, const std::string& path, const ShardContents& contents,
                  std::int32_t vocab_size) {
-  LODE_ASSERT(contents.lengths.size() == contents.text_bytes.size());
+  LODE_ASSERT(contents.lengths.size() == contents.text_bytes.size() &&
+              contents.lengths.size() == contents.origins.size());
   const bool narrow = vocab_size < 65536;
   const std::string report = contents.report.to_json().dump();
   const std::string payload = make_payload(contents, report, narrow);
@@ -86,6 +93,7 @@ void write_shard(FileSystem& files, const std::string& path, const ShardContents
                 contents.tokens.size(),
                 static_cast<std::uint64_t>(contents.num_records),
                 report.size(),
+                contents.weights.size(),
                 contents.last,
                 hash64(std::as_bytes(std::span(payload))),
                 0};
@@ -126,9 +134,11 @@ void Shard::check(const std::string& path, std::int32_t vocab_size) {
   if (header.token_bytes != (vocab_size < 65536 ? 2u : 4u)) refuse("another width of tokens");
   // Each count is bounded by the file's size, so that the sum cannot overflow.
   const std::uint64_t size = bytes.size() - sizeof(header);
-  if (header.num_documents > size / 16 || header.num_tokens > size / header.token_bytes ||
-      header.report_bytes > size || header.num_records > std::numeric_limits<std::int64_t>::max() ||
-      header.num_documents * 16 + padded(header.report_bytes) + header.num_tokens * header.token_bytes !=
+  if (header.num_documents > size / 24 || header.num_runs > size / 8 ||
+      header.num_tokens > size / header.token_bytes || header.report_bytes > size ||
+      header.num_records > std::numeric_limits<std::int64_t>::max() ||
+      header.num_documents * 24 + header.num_runs * 8 + padded(header.report_bytes) +
+              header.num_tokens * header.token_bytes !=
           size) {
     refuse("its size does not fit its counts");
   }
@@ -138,11 +148,14 @@ void Shard::check(const std::string& path, std::int32_t vocab_size) {
   num_documents_ = static_cast<std::int64_t>(header.num_documents);
   num_tokens_ = static_cast<std::int64_t>(header.num_tokens);
   num_records_ = static_cast<std::int64_t>(header.num_records);
+  num_runs_ = static_cast<std::int64_t>(header.num_runs);
   token_bytes_ = static_cast<int>(header.token_bytes);
   last_ = header.last != 0;
   ends_ = reinterpret_cast<const std::uint64_t*>(payload.data());
   text_bytes_ = ends_ + num_documents_;
-  const char* report = reinterpret_cast<const char*>(text_bytes_ + num_documents_);
+  origins_ = reinterpret_cast<const Origin*>(text_bytes_ + num_documents_);
+  runs_ = reinterpret_cast<const WeightRun*>(origins_ + num_documents_);
+  const char* report = reinterpret_cast<const char*>(runs_ + num_runs_);
   tokens_ = reinterpret_cast<const std::byte*>(report) + padded(header.report_bytes);
   std::uint64_t before = 0;
   for (const std::uint64_t end : ends()) {
@@ -150,11 +163,32 @@ void Shard::check(const std::string& path, std::int32_t vocab_size) {
     before = end;
   }
   if (before != header.num_tokens) refuse("tokens outside of documents");
+  std::uint64_t run_end = 0;
+  for (const WeightRun& run : std::span(runs_, header.num_runs)) {
+    if (run.end <= run_end || !std::isfinite(run.weight) || run.weight < 0) refuse("weights out of order");
+    run_end = run.end;
+  }
+  if (num_runs_ > 0 && run_end != header.num_tokens) refuse("weights that do not cover the tokens");
   if (!(token_bytes_ == 2 ? all_below<std::uint16_t>(tokens_, num_tokens_, vocab_size)
                           : all_below<std::uint32_t>(tokens_, num_tokens_, vocab_size))) {
     refuse("a token beyond the vocabulary");
   }
   report_ = ReadReport::from_json(parse_json({report, header.report_bytes}, path));
+}
+
+void Shard::copy_weights(std::int64_t first, std::int64_t count, float* out) const {
+  LODE_ASSERT(first >= 0 && count >= 0 && first <= num_tokens_ - count);
+  if (num_runs_ == 0) {
+    std::fill_n(out, count, 1.0f);
+    return;
+  }
+  const std::span runs(runs_, static_cast<std::size_t>(num_runs_));
+  auto run = std::ranges::upper_bound(runs, static_cast<std::uint32_t>(first), {}, &WeightRun::end);
+  for (std::int64_t at = first; at < first + count; ++run) {
+    const std::int64_t part = std::min<std::int64_t>(run->end, first + count) - at;
+    out = std::fill_n(out, part, run->weight);
+    at += part;
+  }
 }
 
 void Shard::copy(std::int64_t first, std::int64_t count, std::int32_t* out) const {

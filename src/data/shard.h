@@ -13,9 +13,22 @@
 
 namespace lode {
 
+// Where a document was read: the file's place in its unit, and the line.
+struct Origin {
+  std::uint32_t file = 0, line = 1;
+};
+
+// Tokens up to `end` (of the shard), from the run before, count this much as targets.
+struct WeightRun {
+  std::uint32_t end = 0;
+  float weight = 1;
+};
+
 struct ShardContents {
   std::vector<std::int32_t> tokens;
+  std::vector<WeightRun> weights;        // ascending, up to the last token; none: every weight is 1
   std::vector<std::int64_t> lengths;     // tokens of each document
+  std::vector<Origin> origins;           // of each document
   std::vector<std::int64_t> text_bytes;  // bytes of each document's text
   ReadReport report;
   std::int64_t num_records = 0;  // raw records consumed, dropped ones included
@@ -42,8 +55,11 @@ class Shard {
   std::span<const std::uint64_t> text_bytes() const {
     return {text_bytes_, static_cast<std::size_t>(num_documents_)};
   }
+  std::span<const Origin> origins() const { return {origins_, static_cast<std::size_t>(num_documents_)}; }
+  bool has_weights() const { return num_runs_ > 0; }
   void copy(std::int64_t first, std::int64_t count,
             std::int32_t* out) const;  // tokens [first, first + count)
+  void copy_weights(std::int64_t first, std::int64_t count, float* out) const;
 
  private:
   void check(const std::string& path, std::int32_t vocab_size);
@@ -51,8 +67,10 @@ class Shard {
   std::unique_ptr<MappedFile> file_;
   const std::uint64_t* ends_ = nullptr;  // one past each document's last token
   const std::uint64_t* text_bytes_ = nullptr;
+  const Origin* origins_ = nullptr;
+  const WeightRun* runs_ = nullptr;
   const std::byte* tokens_ = nullptr;
-  std::int64_t num_documents_ = 0, num_tokens_ = 0, num_records_ = 0;
+  std::int64_t num_runs_ = 0, num_documents_ = 0, num_tokens_ = 0, num_records_ = 0;
   int token_bytes_ = 0;
   bool last_ = false;
   ReadReport report_;

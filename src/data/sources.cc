@@ -11,7 +11,10 @@
 namespace lode {
 namespace {
 
-constexpr std::string_view kKnown = ".txt, .md, .json and .jsonl, each also with .gz or .zst";
+std::string_view known_kinds(bool csv) {
+  return csv ? ".txt, .md, .json, .jsonl and .csv, each also with .gz or .zst"
+             : ".txt, .md, .json and .jsonl, each also with .gz or .zst";
+}
 constexpr int kDeepest = 64;  // folders within folders; more is a loop of links
 
 bool strip(std::string_view& name, std::string_view ending) {
@@ -20,7 +23,7 @@ bool strip(std::string_view& name, std::string_view ending) {
   return true;
 }
 
-std::optional<SourceFile> classify(const std::string& path) {
+std::optional<SourceFile> classify(const std::string& path, bool csv) {
   SourceFile source{path};
   std::string_view name = path;
   if (strip(name, ".gz")) {
@@ -32,6 +35,8 @@ std::optional<SourceFile> classify(const std::string& path) {
     source.format = FileFormat::text;
   } else if (strip(name, ".jsonl") || strip(name, ".json")) {
     source.format = FileFormat::json;
+  } else if (csv && strip(name, ".csv")) {
+    source.format = FileFormat::csv;
   } else {
     return std::nullopt;
   }
@@ -43,14 +48,15 @@ void check_depth(const std::string& path, int depth) {
     fail(ErrorKind::data, "{}: folders nested deeper than {}; is a link circular?", path, kDeepest);
 }
 
-void add_folder(FileSystem& files, const std::string& folder, int depth, std::vector<SourceFile>& found) {
+void add_folder(FileSystem& files, const std::string& folder, int depth, bool csv,
+                std::vector<SourceFile>& found) {
   check_depth(folder, depth);
   for (const std::string& name : files.list(folder)) {
     if (name.starts_with('.')) continue;
     const std::string path = join_path(folder, name);
     if (files.is_directory(path)) {
-      add_folder(files, path, depth + 1, found);
-    } else if (auto source = classify(path)) {
+      add_folder(files, path, depth + 1, csv, found);
+    } else if (auto source = classify(path, csv)) {
       found.push_back(std::move(*source));
     }
   }
@@ -98,33 +104,34 @@ void match(FileSystem& files, const std::string& base, const std::vector<std::st
   }
 }
 
-void add_pattern(FileSystem& files, const std::string& pattern, std::vector<SourceFile>& found) {
+void add_pattern(FileSystem& files, const std::string& pattern, bool csv, std::vector<SourceFile>& found) {
   std::vector<std::string> paths;
   match(files, pattern.starts_with('/') ? "/" : "", split_path(pattern), 0, 0, paths);
   std::ranges::sort(paths);
   paths.erase(std::unique(paths.begin(), paths.end()), paths.end());
   for (const std::string& path : paths) {
     if (files.is_directory(path)) {
-      add_folder(files, path, 0, found);
-    } else if (auto source = classify(path)) {
+      add_folder(files, path, 0, csv, found);
+    } else if (auto source = classify(path, csv)) {
       found.push_back(std::move(*source));
     }
   }
 }
 
-void add_path(FileSystem& files, const std::string& path, std::vector<SourceFile>& found) {
+void add_path(FileSystem& files, const std::string& path, bool csv, std::vector<SourceFile>& found) {
   const std::size_t before = found.size();
   if (files.is_directory(path)) {
-    add_folder(files, path, 0, found);
-    if (found.size() == before) fail(ErrorKind::data, "{}: the folder holds no data file ({})", path, kKnown);
+    add_folder(files, path, 0, csv, found);
+    if (found.size() == before)
+      fail(ErrorKind::data, "{}: the folder holds no data file ({})", path, known_kinds(csv));
   } else if (files.exists(path)) {
-    auto source = classify(path);
-    if (!source) fail(ErrorKind::data, "{}: unknown kind of data file; expected {}", path, kKnown);
+    auto source = classify(path, csv);
+    if (!source) fail(ErrorKind::data, "{}: unknown kind of data file; expected {}", path, known_kinds(csv));
     found.push_back(std::move(*source));
   } else if (is_pattern(path)) {
-    add_pattern(files, path, found);
+    add_pattern(files, path, csv, found);
     if (found.size() == before)
-      fail(ErrorKind::data, "{}: no data file matches this pattern ({})", path, kKnown);
+      fail(ErrorKind::data, "{}: no data file matches this pattern ({})", path, known_kinds(csv));
   } else {
     fail(ErrorKind::data, "{}: no such file or folder", path);
   }
@@ -132,9 +139,9 @@ void add_path(FileSystem& files, const std::string& path, std::vector<SourceFile
 
 }  // namespace
 
-std::vector<SourceFile> find_sources(FileSystem& files, const std::vector<std::string>& paths) {
+std::vector<SourceFile> find_sources(FileSystem& files, const std::vector<std::string>& paths, bool csv) {
   std::vector<SourceFile> found;
-  for (const std::string& path : paths) add_path(files, path, found);
+  for (const std::string& path : paths) add_path(files, path, csv, found);
   return found;
 }
 
