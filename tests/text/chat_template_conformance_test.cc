@@ -195,5 +195,48 @@ TEST(ChatTemplateConformance, MaskEqualsSpans) {
   EXPECT_GT(counts.words, 1000);
 }
 
+// The last turn is learned from where the generation prompt ends to the end of the text, but for white space
+// and what these templates print behind every turn of the model (a prompt, or another token).
+TEST(ChatTemplateConformance, LastTurnIsLearnedToItsEnd) {
+  static constexpr std::string_view kPrintsMore[] = {
+      "llama.cpp/CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja",
+      "llama.cpp/microsoft-Phi-3.5-mini-instruct.jinja", "vllm/dse_qwen2_vl.jinja",
+      "vllm/tool_chat_template_phi4_mini.jinja", "vllm/tool_chat_template_toolace.jinja"};
+  const Json settings = fixture("chat_settings.json");
+  const std::vector<ChatCase> cases = load_cases(settings);
+  int turns = 0;
+  for (const RealTemplate& each : load_templates(settings)) {
+    if (each.chat_template.has_generation_marks()) continue;  // they decide
+    if (std::ranges::find(kPrintsMore, each.name) != std::end(kPrintsMore)) continue;
+    for (const ChatCase& chat : cases) {
+      const Json& messages = chat.messages;
+      if (chat.options.add_generation_prompt || messages.size() == 0) continue;
+      if (messages.as_array().back().at("role").as_string() != "assistant") continue;
+      Json before = messages;
+      before.as_array().pop_back();
+      RenderOptions prompt = chat.options;
+      prompt.add_generation_prompt = true;
+      try {
+        const RenderedChat rendered = each.chat_template.render(messages, chat.options);
+        const std::string given = each.chat_template.render(before, prompt).text;
+        if (!rendered.text.starts_with(given)) continue;
+        std::size_t begin = rendered.text.size(), end = given.size();
+        for (const MessageSpan& span : rendered.spans) {
+          if (!span.trained || span.message + 1 != static_cast<std::int64_t>(messages.size())) continue;
+          begin = std::min(begin, span.begin);
+          end = std::max(end, span.end);
+        }
+        ++turns;
+        EXPECT_GE(begin, given.size()) << each.name << rendered.text;
+        EXPECT_EQ(rendered.text.find_first_not_of(" \t\n", end), std::string::npos)
+            << each.name << rendered.text;
+      } catch (const Error&) {
+        continue;  // the template refuses the conversation or its beginning
+      }
+    }
+  }
+  std::printf("last turns learned to their end: %d\n", turns);
+}
+
 }  // namespace
 }  // namespace lode

@@ -1,8 +1,8 @@
 // The template language: every check value comes from jinja2 3.1.
 #include <gtest/gtest.h>
 
+#include "core/rng.h"
 #include "lode/error.h"
-#include "text/chat_template.h"
 #include "text/jinja_interpreter.h"
 
 namespace lode {
@@ -270,6 +270,48 @@ TEST(Jinja, Limits) {
   EXPECT_NE(error_of("01234567891", small).find("output is longer"), std::string::npos);
   small.steps = 3;
   EXPECT_NE(error_of("{{ 1 + 1 + 1 }}", small).find("runs longer than 3 steps"), std::string::npos);
+}
+
+TEST(Jinja, MutatedTemplatesOnlyThrowErrors) {
+  const std::string source =
+      "{%- macro f(a, b=[1, {'k': 2}]) %}{{ a | tojson(indent=2) }}{{ b[0:1] }}{% endmacro %}"
+      "{% set ns = namespace(x='é') -%}{# c #}{% for k, v in d | items if not k is none %}{{ loop.index ~ "
+      "f(v) }}"
+      "{% set ns.x = ns.x + k.split('a')[-1] | trim %}{% else %}{% endfor %}{% generation %}{{ ns.x[::-1] }}"
+      "{% endgeneration %}{{ m | map(attribute='role') | join(', ') if n is none else 1.5e3 // 2 }}"
+      "{% raw %}{{ {% endraw %}{% filter upper %}a{% endfilter %}";
+  static constexpr std::string_view kPieces = "{}%#-+|.,()[]'\"\\=~* \nabfx019\xC3\xFF";
+  jinja::Limits small;
+  small.steps = 20'000;
+  Rng rng(5, "templates");
+  int parsed = 0;
+  for (int i = 0; i < 4000; ++i) {
+    std::string mutated = source;
+    for (std::uint64_t edits = 1 + rng.below(4); edits > 0; --edits) {
+      const std::size_t at = rng.below(mutated.size());
+      const char piece = kPieces[rng.below(kPieces.size())];
+      switch (rng.below(4)) {
+        case 0:
+          mutated[at] = piece;
+          break;
+        case 1:
+          mutated.insert(at, 1, piece);
+          break;
+        case 2:
+          mutated.erase(at, 1 + rng.below(8));
+          break;
+        default:
+          mutated.insert(at, mutated.substr(rng.below(mutated.size()), 12));
+      }
+    }
+    try {
+      run(mutated, small);
+      ++parsed;
+    } catch (const Error& error) {
+      ASSERT_EQ(error.kind(), ErrorKind::data) << mutated << error.what();
+    }
+  }
+  EXPECT_GT(parsed, 100);
 }
 
 }  // namespace
