@@ -57,8 +57,9 @@ bool starts_words_with_space(const text::TokenizerState& state) {
 void add_tokens(const Tokenizer& tokenizer, const text::TokenizerState& state, GgufTokenizerData& data) {
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); id++) {
     const bool present = tokenizer.has_token(id);
-    data.tokens.push_back(present ? tokenizer.token(id) : format("[PAD{}]", id));
-    std::int32_t type = present ? kNormal : kUnused;
+    const std::string filler = format("[PAD{}]", id);
+    data.tokens.push_back(present ? tokenizer.token(id) : filler);
+    std::int32_t type = data.tokens.back() == filler ? kUnused : kNormal;
     if (!state.model.byte_level && text::byte_of_token(data.tokens.back()) >= 0) type = kByte;
     data.token_types.push_back(type);
   }
@@ -70,18 +71,22 @@ void add_tokens(const Tokenizer& tokenizer, const text::TokenizerState& state, G
   }
 }
 
-// A token's score is minus the rank of the first merge that gives it: readers merge by falling score.
+// Readers merge by falling score. A token's score is minus the rank of the first merge that gives it; tokens
+// whose merges interleave had one score, and get one.
 void add_scores(const text::TokenizerState& state, GgufTokenizerData& data) {
-  const auto last = static_cast<float>(state.spec.merges.size());
-  data.scores.assign(data.tokens.size(), -last);
-  float rank = 0;
-  std::vector<bool> seen(data.tokens.size());
-  for (const auto& [left, right] : state.spec.merges) {
-    const auto* merge = state.model.merges.find(left, right);
-    const auto id = static_cast<std::size_t>(merge->id);
-    if (!seen[id]) data.scores[id] = -rank;
-    seen[id] = true;
-    rank++;
+  const auto& merges = state.spec.merges;
+  std::vector<std::size_t> last(data.tokens.size());  // rank of a token's last merge
+  const auto merged = [&](std::size_t rank) {
+    return static_cast<std::size_t>(state.model.merges.find(merges[rank].first, merges[rank].second)->id);
+  };
+  for (std::size_t rank = 0; rank < merges.size(); rank++) last[merged(rank)] = rank;
+  data.scores.assign(data.tokens.size(), -static_cast<float>(merges.size()));
+  std::size_t begin = 0, end = 0;
+  for (std::size_t rank = 0; rank < merges.size(); rank++) {
+    const std::size_t id = merged(rank);
+    if (rank > end) begin = rank;
+    end = std::max(end, last[id]);
+    data.scores[id] = -static_cast<float>(begin);
   }
 }
 
