@@ -164,12 +164,13 @@ void ParameterList::check_policy() const {
 }
 
 ParameterList::Adapted ParameterList::adapted_modules() const {
+  // Plain endings, as PEFT compares modules_to_save: "norm" would also be "input_layernorm".
   const auto listed = [this](bool Module::*chosen) {
     std::vector<std::string> list;
     for (const Module& m : modules_) {
       if (!(m.*chosen)) continue;
       const bool whole = std::ranges::all_of(modules_, [&](const Module& other) {
-        return other.*chosen || !names_module(std::string(last_part(m.name)), other.name);
+        return other.*chosen || !other.name.ends_with(last_part(m.name));
       });
       add_once(list, whole ? last_part(m.name) : std::string_view(m.name));
     }

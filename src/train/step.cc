@@ -74,7 +74,7 @@ StepResult compute_gradients(Context& context, Decoder& decoder, const Step& ste
 
 std::string find_bad_tensor(Context& context, Decoder& decoder, const Step& step) {
   for (const Parameter& parameter : decoder.parameters().all()) {
-    if (find_non_finite(context.kernel, parameter.values()))
+    if (!parameter.quantized() && find_non_finite(context.kernel, parameter.values()))
       return format("the weights of {}", parameter.name);
   }
   decoder.parameters().reset_gradients();
