@@ -19,7 +19,8 @@ namespace {
 
 const Family* const kFamilies[] = {&kGemma3, &kGpt2, &kLlama, &kMistral, &kQwen2, &kQwen3, &kSmolLm3};
 
-// Sizes beyond any machine are refused before they are multiplied as integers.
+}  // namespace
+
 void check_size(const DecoderSpec& spec, const std::string& file) {
   constexpr double kMost = 1e13;
   const auto hidden = static_cast<double>(spec.hidden);
@@ -32,9 +33,11 @@ void check_size(const DecoderSpec& spec, const std::string& file) {
          "{}: the sizes describe a model of about {:.1e} parameters; at most {:.0e} are supported", file,
          total, kMost);
   }
+  constexpr std::int64_t kMostLayers = 10000;
+  if (spec.layers > kMostLayers) {
+    fail(ErrorKind::data, "{}: {} layers; at most {} are supported", file, spec.layers, kMostLayers);
+  }
 }
-
-}  // namespace
 
 std::vector<std::string_view> known_families() {
   std::vector<std::string_view> names;

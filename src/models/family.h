@@ -57,6 +57,9 @@ class ConfigReader {
   std::string file_;
 };
 
+// Refuses sizes beyond any machine, before they are multiplied as integers or a list has an entry a layer.
+void check_size(const DecoderSpec& spec, const std::string& file);
+
 Activation read_activation(const ConfigReader& config, std::string_view key, std::string_view otherwise);
 
 }  // namespace lode

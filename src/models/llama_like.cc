@@ -34,6 +34,7 @@ DecoderSpec llama_like_spec(const ConfigReader& config, const LlamaDefaults& def
   spec.layers = config.integer("num_hidden_layers", defaults.num_hidden_layers);
   read_heads(config, defaults, spec);
   spec.max_positions = config.integer("max_position_embeddings", defaults.max_position_embeddings);
+  check_size(spec, config.file());
   spec.norm = NormKind::rms;
   spec.norm_eps = static_cast<float>(config.positive("rms_norm_eps", 1e-6));
   spec.rotary = read_rotary(config, {spec.head_dim, spec.max_positions, defaults.rope_theta});

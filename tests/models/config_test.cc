@@ -249,6 +249,14 @@ TEST(Config, HugeModelsAreRefused) {
     expect_problem(std::string(R"({"model_type": "llama", )") + keys + "}",
                    {"a model of about", "parameters"});
   }
+  // Nothing of the size of the number of layers is made before it is refused.
+  for (const std::string_view family : known_families()) {
+    expect_problem(format(R"({{"model_type": "{}", "num_hidden_layers": 2147483648, "n_layer": 2147483648,
+                              "hidden_size": 8, "n_embd": 8, "head_dim": 2, "num_attention_heads": 1, "n_head": 1,
+                              "num_key_value_heads": 1, "intermediate_size": 1, "vocab_size": 1}})",
+                          family),
+                   {"2147483648 layers", "at most 10000"});
+  }
 }
 
 TEST(Config, FilesThatAreNotThere) {

@@ -6,7 +6,7 @@
 namespace lode::test {
 namespace {
 
-void check_embedding(bool with_positions) {
+void check_embedding(bool with_positions, float scale = 1) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     for (const std::int64_t tokens : {1, 7, 129}) {
       for (const std::int64_t channels : {1, 3, 17, 65}) {
@@ -21,14 +21,14 @@ void check_embedding(bool with_positions) {
           for (std::int64_t t = 0; t < tokens; ++t) {
             const auto at = static_cast<std::size_t>(t);
             for (std::int64_t c = 0; c < channels; ++c) {
-              y.at(t, c) = w[0].at(batch.tokens()[at], c);
+              y.at(t, c) = static_cast<double>(scale) * w[0].at(batch.tokens()[at], c);
               if (with_positions) y.at(t, c) += w[1].at(batch.segments().positions()[at], c);
             }
           }
           return std::vector<Doubles>{y};
         };
         op.run = [&](Context& context, std::vector<Value>, const std::vector<Weight*>& w) {
-          return std::vector<Value>{embedding(context, batch, *w[0], with_positions ? w[1] : nullptr)};
+          return std::vector<Value>{embedding(context, batch, *w[0], with_positions ? w[1] : nullptr, scale)};
         };
         check_op(op, dtype);
       }
@@ -40,6 +40,10 @@ TEST(Embedding, Tokens) {
 }
 TEST(Embedding, TokensAndPositions) {
   check_embedding(true);
+}
+
+TEST(Embedding, Scaled) {
+  check_embedding(false, 5.65f);
 }
 
 TEST(Embedding, RefusesIdsOutsideTheTable) {

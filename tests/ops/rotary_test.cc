@@ -64,6 +64,23 @@ TEST(Rotary, SomeChannels) {
   check_rotary(17, 6);
 }
 
+// With rows of its own a table is not read by position.
+TEST(Rotary, TokensReadTheRowsTheyAreGiven) {
+  OpContext env(DType::f32, 1, false);
+  RotaryTable table = make_table(env.memory, 2);
+  const Batch batch({1, 1}, {0, 0}, {1, 1},
+                    Segments(std::vector<std::int32_t>{2}, std::vector<std::int64_t>{0}, 2));
+  table.rows = {3, 0};
+  Doubles x(2, 2);
+  x.at(0, 0) = x.at(1, 0) = 1;
+  const Doubles y = doubles_of(rotary(env.context, {env.tensor(x)}, batch, table, 1, 2).data.view());
+  EXPECT_FLOAT_EQ(static_cast<float>(y.at(0, 0)), std::cos(3.0f));
+  EXPECT_FLOAT_EQ(static_cast<float>(y.at(0, 1)), std::sin(3.0f));
+  EXPECT_EQ(y.at(1, 0), 1);
+  table.rows = {129, 0};
+  EXPECT_THROW(rotary(env.context, {env.tensor(x)}, batch, table, 1, 2), Error);
+}
+
 // A gradient that another value shares is not turned in place.
 TEST(Rotary, LeavesSharedGradientsAlone) {
   OpContext env;
