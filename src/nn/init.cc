@@ -1,6 +1,8 @@
 // Initial values. A normal value is a table look-up in the inverse distribution function, interpolated with
 // plain multiplications and additions: the same bits on every machine, and fast enough to be no part of a
 // start.
+#include "nn/init.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -47,11 +49,6 @@ struct NormalTable {
   }
 };
 
-void fill_normal(Context& context, View values, PhiloxKey key, float deviation) {
-  static const NormalTable table;
-  fill_from_table(context.kernel, key, table.quantile, deviation, values);
-}
-
 void fill_initial(Context& context, const Parameter& parameter, std::uint64_t seed, View values) {
   const PhiloxKey key = make_key(seed, format("init/{}", parameter.name));
   const auto size = static_cast<float>(parameter.init.deviation);
@@ -69,6 +66,11 @@ void fill_initial(Context& context, const Parameter& parameter, std::uint64_t se
 }
 
 }  // namespace
+
+void fill_normal(Context& context, View values, PhiloxKey key, float deviation) {
+  static const NormalTable table;
+  fill_from_table(context.kernel, key, table.quantile, deviation, values);
+}
 
 void initialise(Context& context, const Parameter& parameter, std::uint64_t seed) {
   if (!parameter.quantized() && parameter.values().dtype == DType::f32) {

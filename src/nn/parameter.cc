@@ -96,6 +96,15 @@ void ParameterStorage::allocate_gradient() {
   if (trainable_ && !gradient_.tensor().defined()) gradient_.allocate(memory_, rows(), cols());
 }
 
+void ParameterStorage::train(bool on) {
+  trainable_ = on;
+  if (on) {
+    allocate_gradient();
+  } else {
+    gradient_ = {};
+  }
+}
+
 std::string Parameter::module() const {
   return name.substr(0, name.rfind('.'));
 }

@@ -33,6 +33,8 @@ class ParameterStorage : public Weight {
   void changed(bool copy_is_fresh);
   // Allocates the gradient; before the first backward.
   void allocate_gradient();
+  // Of a storage made trainable: while off it counts as frozen and has no gradient memory; on allocates it.
+  void train(bool on);
   // Rows [first, first + out.rows) into out, f32 or bf16.
   virtual void read_rows(Context& context, std::int64_t first, View out);
   // A whole part, which begins at row `first`.
