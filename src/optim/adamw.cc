@@ -4,7 +4,8 @@
 #include "autograd/profile.h"
 #include "kernels/elementwise.h"
 #include "kernels/optimizer.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers.h"
+#include "optim/state.h"
 
 namespace lode {
 namespace {
@@ -13,15 +14,10 @@ class AdamW : public Optimizer {
  public:
   explicit AdamW(const AdamWOptions& options) : options_(options) {}
 
-  std::vector<std::string> state_names() const override { return {"exp_avg", "exp_avg_sq"}; }
+  std::vector<std::string> state_names(const Parameter&) const override { return {"exp_avg", "exp_avg_sq"}; }
 
   std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const override {
-    std::vector<Tensor> state;
-    for (int i = 0; i < 2; ++i) {
-      state.emplace_back(context.memory, MemoryTag::optimizer, DType::f32, parameter.rows, parameter.cols);
-      fill(context.kernel, state.back().view(), 0.0f);
-    }
-    return state;
+    return zeros(context, {{parameter.rows, parameter.cols}, {parameter.rows, parameter.cols}});
   }
 
   void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,

@@ -20,13 +20,20 @@ struct StepArguments {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Names of a parameter's state tensors, as in torch's state dicts ("exp_avg").
-  virtual std::vector<std::string> state_names() const = 0;
+  // Names of a parameter's state tensors, as in the reference's state dicts ("exp_avg").
+  virtual std::vector<std::string> state_names(const Parameter& parameter) const = 0;
+  std::vector<std::string> state_names() const { return state_names(Parameter()); }
   // The state tensors of one parameter, in that order, zero at the start unless it says otherwise.
   virtual std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const = 0;
   // One update in place; also refreshes the parameter's bf16 copy when it has one.
   virtual void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
                         const StepArguments& arguments) const = 0;
+  // Called before the backward of step `time`, with the states as the step before left them: for optimizers
+  // that train different parameters at different times.
+  virtual void prepare(Context& context, ParameterList& parameters, std::vector<std::vector<Tensor>>& states,
+                       std::int64_t time) const;
+  // False: init_one is not called at the start; prepare makes the states.
+  virtual bool has_state_at_start() const { return true; }
 };
 
 struct AdamWOptions {
@@ -50,10 +57,16 @@ class ParameterUpdater {
             const std::function<void(std::size_t)>& before_update);
 
   std::int64_t time() const { return time_; }
+  // Goes on behind step `time`; before the states of a checkpoint are read.
+  void set_time(Context& context, std::int64_t time);
   void set_time(std::int64_t time) { time_ = time; }
   const Optimizer& optimizer() const { return *optimizer_; }
   // states()[i]: of parameters.all()[i].
   std::vector<std::vector<Tensor>>& states() { return states_; }
+  std::vector<std::string> state_names(std::size_t i) const {
+    return optimizer_->state_names(parameters_.all()[i]);
+  }
+  std::size_t state_bytes() const;
 
  private:
   ParameterList& parameters_;

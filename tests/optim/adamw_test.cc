@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "models/fill_rule.h"
-#include "optim/optimizer.h"
+#include "optim/optimizers.h"
 
 namespace lode::test {
 namespace {
