@@ -1,7 +1,5 @@
 #include "models/gguf_names.h"
 
-#include "nn/linear.h"
-
 namespace lode {
 namespace {
 
@@ -19,6 +17,12 @@ const Architecture* find(const std::string& family) {
     if (architecture.family == family) return &architecture;
   }
   return nullptr;
+}
+
+std::string bias_of(std::string_view weight) {
+  constexpr std::string_view kEnding = "weight";
+  LODE_ASSERT(weight.ends_with(kEnding));
+  return std::string(weight.substr(0, weight.size() - kEnding.size())) + "bias";
 }
 
 }  // namespace
@@ -76,7 +80,7 @@ std::map<std::string, GgufPlace, std::less<>> gguf_places(const ModelConfig& con
       const std::string name = layered ? format(row.pattern, i) : row.pattern,
                         there = layered ? format(row.name, i) : std::string(row.name);
       places[name] = {there, row.heads, row.offset};
-      places[bias_name(name)] = {bias_name(there), row.heads, 0};
+      places[bias_of(name)] = {bias_of(there), row.heads, 0};
     }
   }
   return places;
