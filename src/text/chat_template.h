@@ -5,10 +5,11 @@
 //
 // A trained span (assistant messages only) begins at the first byte that the model has to generate: after
 // what the generation prompt of messages[0..i) already provides. It ends after the end of turn that the
-// template emits for the message; white space that the template itself puts after that marker is not part of
-// it. What belongs to other messages inside (tool results in the model's turn) is left out, so a message can
-// have several spans. When the template marks them itself ({% generation %}), these marks are the trained
-// spans.
+// template emits for the message, also when it prints the last one's behind its loop; white space that the
+// template itself puts after that marker is not part of it (directly after the message's own text it is the
+// marker, and is). What belongs to other messages inside (tool results in the model's turn) is left out, so a
+// message can have several spans. When the template marks them itself ({% generation %}), these marks are the
+// trained spans.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,4 @@
 // Methods of str, dict and list that templates may call, all without side effects.
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <map>
 
@@ -176,8 +174,7 @@ Value str_title(Interpreter& in, const Value& self, Arguments&) {
     const std::size_t start = at;
     const char32_t c = read_character(text.bytes(), at);
     result.append(change_case(text.slice(start, at), begins));
-    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-    begins = category < UTF8PROC_CATEGORY_LU || category > UTF8PROC_CATEGORY_LT;
+    begins = !is_cased_letter(c);
   }
   return in.make(std::move(result));
 }
@@ -282,23 +279,14 @@ bool all_characters(Interpreter& in, const Value& self, Test test) {
   return !text.empty();
 }
 
-bool is_letter(char32_t c) {
-  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
-  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
-}
-
-bool is_decimal(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c)) == UTF8PROC_CATEGORY_ND;
-}
-
 Value str_isdigit(Interpreter& in, const Value& self, Arguments&) {
-  return all_characters(in, self, is_decimal);
+  return all_characters(in, self, is_decimal_digit);
 }
 Value str_isalpha(Interpreter& in, const Value& self, Arguments&) {
   return all_characters(in, self, is_letter);
 }
 Value str_isalnum(Interpreter& in, const Value& self, Arguments&) {
-  return all_characters(in, self, [](char32_t c) { return is_letter(c) || is_decimal(c); });
+  return all_characters(in, self, [](char32_t c) { return is_letter(c) || is_decimal_digit(c); });
 }
 Value str_isspace(Interpreter& in, const Value& self, Arguments&) {
   return all_characters(in, self, is_space);
@@ -411,9 +399,8 @@ Text change_case(const Text& text, bool upper, std::size_t begin_character, std:
   for (std::size_t at = 0; at < text.size(); ++index) {
     const std::size_t start = at;
     const char32_t c = read_character(text.bytes(), at);
-    const auto code = static_cast<utf8proc_int32_t>(c);
     const bool inside = index >= begin_character && index < end_character;
-    const auto changed = static_cast<char32_t>(upper ? utf8proc_toupper(code) : utf8proc_tolower(code));
+    const char32_t changed = upper ? upper_case(c) : lower_case(c);
     if (!inside || (changed == c && c != kSharpS)) {
       result.append(text, start, at);
     } else {

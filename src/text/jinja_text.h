@@ -61,6 +61,12 @@ char32_t read_character(std::string_view text, std::size_t& at);
 bool is_space(char32_t c);
 bool is_printable(char32_t c);
 
+bool is_letter(char32_t c);
+bool is_cased_letter(char32_t c);  // upper, lower or title case
+bool is_decimal_digit(char32_t c);
+char32_t upper_case(char32_t c);  // of one character, where one is enough
+char32_t lower_case(char32_t c);
+
 // [begin, end) of `text` without leading and trailing white space, or characters of `set` if not null.
 struct Range {
   std::size_t begin, end;
