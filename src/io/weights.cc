@@ -1,6 +1,8 @@
 #include "io/weights.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <set>
 
 #include "core/fail.h"
@@ -23,23 +25,62 @@ bool is_plain_name(std::string_view name) {
          name.find("..") == std::string_view::npos;
 }
 
+// Says what the folder has instead of weights that can be read.
+[[noreturn]] void refuse_folder(FileSystem& files, const std::string& path) {
+  std::string pickled;
+  for (const std::string& name : files.list(path)) {
+    const bool weights = name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".ckpt") ||
+                         (name.ends_with(".bin") && name.starts_with("pytorch_model"));
+    if (weights) pickled += (pickled.empty() ? "" : ", ") + name;
+  }
+  if (!pickled.empty()) {
+    fail(ErrorKind::data,
+         "{}: has only {}; pickled files can run code and are never read: load the model in transformers and "
+         "save_pretrained() it, which writes safetensors",
+         path, pickled);
+  }
+  fail(ErrorKind::data, "{}: no model.safetensors and no model.safetensors.index.json", path);
+}
+
+// Element types that are read: those of tensors here, and F64, which becomes f32 first.
+constexpr std::string_view kDouble = "F64";
+
+bool is_readable(const TensorInfo& info, DType to) {
+  if (info.dtype == kDouble) return to != DType::i32;
+  const auto dtype = dtype_from_safetensors(info.dtype);
+  return dtype && is_convertible(*dtype, to);
+}
+
 // Rows [first, first + count) of the file's matrix.
 struct CopyTask {
   const TensorTarget* target;
   const std::byte* data;
-  DType dtype;
+  std::optional<DType> dtype;  // nothing: F64
   std::int64_t first, count, cols;
 };
 
 void run(const CopyTask& task) {
   const View& view = task.target->view;
-  const auto from = static_cast<std::int64_t>(size_of(task.dtype)),
-             to = static_cast<std::int64_t>(size_of(view.dtype));
+  const auto to = static_cast<std::int64_t>(size_of(view.dtype));
   ByteStrides strides{view.stride * to, to};
   if (task.target->transposed) std::swap(strides.row, strides.col);
-  copy_block(task.data + task.first * task.cols * from, task.dtype, {task.cols * from, from},
-             static_cast<std::byte*>(view.data) + task.first * strides.row, view.dtype, strides, task.count,
-             task.cols);
+  auto* out = static_cast<std::byte*>(view.data) + task.first * strides.row;
+  if (task.dtype) {
+    const auto from = static_cast<std::int64_t>(size_of(*task.dtype));
+    copy_block(task.data + task.first * task.cols * from, *task.dtype, {task.cols * from, from}, out,
+               view.dtype, strides, task.count, task.cols);
+    return;
+  }
+  std::vector<float> values(static_cast<std::size_t>(task.count * task.cols));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    double value;
+    std::memcpy(&value, task.data + (static_cast<std::size_t>(task.first * task.cols) + i) * sizeof(double),
+                sizeof(double));
+    values[i] = static_cast<float>(value);
+  }
+  constexpr std::int64_t kFloat = sizeof(float);
+  copy_block(reinterpret_cast<const std::byte*>(values.data()), DType::f32, {task.cols * kFloat, kFloat}, out,
+             view.dtype, strides, task.count, task.cols);
 }
 
 }  // namespace
@@ -59,13 +100,8 @@ WeightSet::WeightSet(FileSystem& files, const std::string& path) : path_(path) {
     add(files, single);
   } else if (files.exists(index)) {
     read_index(files, index);
-  } else if (files.exists(join_path(path, "pytorch_model.bin"))) {
-    fail(ErrorKind::data,
-         "{}: has only pytorch_model.bin; pickled files can run code and are never read: convert it to "
-         "safetensors",
-         path);
   } else {
-    fail(ErrorKind::data, "{}: no model.safetensors and no model.safetensors.index.json", path);
+    refuse_folder(files, path);
   }
 }
 
@@ -121,10 +157,10 @@ std::vector<std::string> find_load_problems(const WeightSet& weights,
       problems.push_back(format("\"{}\": expected shape {}, found {}", target.name, shape_text(target.shape),
                                 shape_text(info.shape)));
     }
-    const auto dtype = dtype_from_safetensors(info.dtype);
-    if (!dtype || !is_convertible(*dtype, target.view.dtype)) {
+    if (!is_readable(info, target.view.dtype)) {
       problems.push_back(format("\"{}\": expected {}, found {}", target.name,
-                                target.view.dtype == DType::i32 ? "I32" : "F32, BF16 or F16", info.dtype));
+                                target.view.dtype == DType::i32 ? "I32" : "F32, BF16, F16 or F64",
+                                info.dtype));
     }
   }
   for (const auto& [name, entry] : weights.tensors()) {
@@ -154,9 +190,9 @@ void load_tensors(const WeightSet& weights, const std::vector<TensorTarget>& tar
     const MatrixSize size = matrix_size(target.shape);
     LODE_ASSERT(target.view.rows == (target.transposed ? size.cols : size.rows));
     LODE_ASSERT(target.view.cols == (target.transposed ? size.rows : size.cols));
-    const DType dtype = *dtype_from_safetensors(entry.info->dtype);
-    const std::int64_t row_bytes =
-        std::max<std::int64_t>(size.cols * static_cast<std::int64_t>(size_of(dtype)), 1);
+    const auto dtype = dtype_from_safetensors(entry.info->dtype);
+    const auto element = static_cast<std::int64_t>(dtype ? size_of(*dtype) : sizeof(double));
+    const std::int64_t row_bytes = std::max<std::int64_t>(size.cols * element, 1);
     const std::int64_t rows_a_task = std::max<std::int64_t>(kBytesATask / row_bytes, 1);
     const std::byte* data = entry.file->bytes(*entry.info).data();
     for (std::int64_t r = 0; r < size.rows && size.cols > 0; r += rows_a_task) {

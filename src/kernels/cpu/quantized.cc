@@ -143,6 +143,12 @@ void nf4_row(const std::uint8_t* row, std::int64_t cols, T* y) {
   float values[kNf4Block];
   for (std::int64_t block = 0; block < parts.blocks; ++block) {
     const std::int64_t begin = block * kNf4Block, n = std::min(kNf4Block, cols - begin);
+    if constexpr (std::is_same_v<T, float>) {
+      if (n == kNf4Block) {
+        parts.decode(block, y + begin);
+        continue;
+      }
+    }
     parts.decode(block, values);
     for_vectors(n, [&](std::int64_t i, auto part)
                        LODE_LAMBDA { store(load(values + i, part), y + begin + i, part); });

@@ -49,45 +49,56 @@ struct Range {
   float scale = 0, min = 0;
 };
 
+// The step nearest to v steps, of 0..15.
+float nearest_step(float v) {
+  return static_cast<float>(static_cast<int>(std::clamp(v + 0.5f, 0.5f, 15.5f)));
+}
+
 Range fit_range(const float* x) {
   constexpr int kValues = 32;
-  float least = 0, most = x[0], weights[kValues];
-  double mean = 0;
+  float least = 0, most = x[0], square = 0, weights[kValues];
   for (int i = 0; i < kValues; ++i) {
     least = std::min(least, x[i]);
     most = std::max(most, x[i]);
-    mean += static_cast<double>(x[i]) * static_cast<double>(x[i]) / kValues;
+    square += x[i] * x[i];
   }
   if (most <= least) return {0, -least};
-  for (int i = 0; i < kValues; ++i) weights[i] = static_cast<float>(std::sqrt(mean)) + std::abs(x[i]);
-  Range best;
-  double best_error = -1;
+  const float mean = std::sqrt(square / kValues);
+  float w = 0, wx = 0;
+  for (int i = 0; i < kValues; ++i) {
+    weights[i] = mean + std::abs(x[i]);
+    w += weights[i];
+    wx += weights[i] * x[i];
+  }
+  Range best{(most - least) / 15, -least};
+  float best_error = -1;
   // A little more or less than 15 steps for the range, then the line that fits the rounded steps best.
-  for (int trial = -10; trial <= 10; ++trial) {
-    const float inverse = (15 + 0.1f * static_cast<float>(trial)) / (most - least);
-    double w = 0, wq = 0, wqq = 0, wx = 0, wxq = 0;
+  for (int trial = -6; trial <= 6; ++trial) {
+    const float inverse = (15 + 0.15f * static_cast<float>(trial)) / (most - least);
+    float wq = 0, wqq = 0, wxq = 0, steps[kValues];
     for (int i = 0; i < kValues; ++i) {
-      const double q = std::clamp(std::round((x[i] - least) * inverse), 0.0f, 15.0f);
-      const double weight = weights[i], v = x[i];
-      w += weight, wq += weight * q, wqq += weight * q * q, wx += weight * v, wxq += weight * v * q;
+      steps[i] = nearest_step((x[i] - least) * inverse);
+      const float weighted = weights[i] * steps[i];
+      wq += weighted;
+      wqq += weighted * steps[i];
+      wxq += weighted * x[i];
     }
-    const double determinant = w * wqq - wq * wq;
-    if (determinant <= 0) continue;
-    double scale = (w * wxq - wq * wx) / determinant, offset = (wx - scale * wq) / w;
+    const float determinant = w * wqq - wq * wq;
+    if (!(determinant > 0)) continue;
+    float scale = (w * wxq - wq * wx) / determinant, offset = (wx - scale * wq) / w;
     if (offset > 0) scale = wxq / wqq, offset = 0;  // the minimum cannot lift
     if (!(scale > 0)) continue;
-    double error = 0;
+    float error = 0;
     for (int i = 0; i < kValues; ++i) {
-      const double q = std::clamp(std::round((static_cast<double>(x[i]) - offset) / scale), 0.0, 15.0);
-      const double miss = scale * q + offset - static_cast<double>(x[i]);
-      error += static_cast<double>(weights[i]) * miss * miss;
+      const float miss = scale * steps[i] + offset - x[i];
+      error += weights[i] * miss * miss;
     }
     if (best_error < 0 || error < best_error) {
       best_error = error;
-      best = {static_cast<float>(scale), static_cast<float>(-offset)};
+      best = {scale, -offset};
     }
   }
-  return best_error < 0 ? Range{(most - least) / 15, -least} : best;
+  return best;
 }
 
 void pack_scale_and_min(std::uint8_t* packed, int block, unsigned scale, unsigned min) {
@@ -122,7 +133,7 @@ void q4_k(const float* x, std::uint8_t* b) {
     const ScaleAndMin pair = scale_and_min(b + 4, block);
     const float step = d * pair.scale, low = dmin * pair.min;
     for (int j = 0; j < 32; ++j) {
-      const float q = step == 0 ? 0 : std::clamp(std::round((x[32 * block + j] + low) / step), 0.0f, 15.0f);
+      const float q = step == 0 ? 0 : nearest_step((x[32 * block + j] + low) / step);
       std::uint8_t& byte = b[16 + 32 * (block / 2) + j];
       byte = static_cast<std::uint8_t>(byte | static_cast<unsigned>(q) << (block % 2 == 0 ? 0 : 4));
     }
