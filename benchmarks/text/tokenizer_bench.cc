@@ -1,5 +1,6 @@
 // Trains a tokenizer on a text and encodes it in documents of about 4 KB, with one thread and with two:
 //   lode_bench_text TEXT VOCAB_SIZE PRE_TOKENIZER OUT_FOLDER
+//   lode_bench_text TEXT TOKENIZER_FOLDER        (only encodes, with that tokenizer)
 // Prints one JSON object; each figure is the best of five. The tokenizer is left in OUT_FOLDER.
 // tools/tokenizer_fixtures/compare_speed.py sets the tokenizers package beside it in the same run.
 #include <algorithm>
@@ -55,6 +56,22 @@ std::int64_t encode_all(const Tokenizer& tokenizer, const std::vector<std::strin
   return total;
 }
 
+void measure_encoding(const Tokenizer& tokenizer, std::string_view text, Json& result) {
+  const auto documents = cut(text);
+  const double megabytes = static_cast<double>(text.size()) / 1e6;
+  std::int64_t ids = 0;
+  result["encode_mb_per_s_1"] = megabytes / best_of([&] { ids = encode_all(tokenizer, documents, 1); });
+  result["encode_mb_per_s_2"] = megabytes / best_of([&] { ids = encode_all(tokenizer, documents, 2); });
+  result["ids"] = ids;
+}
+
+Json measure_loaded(const std::string& path, const std::string& folder) {
+  const std::string text = real_files().read(path);
+  Json result = Json::object({{"bytes", static_cast<std::int64_t>(text.size())}});
+  measure_encoding(Tokenizer::load(real_files(), folder), text, result);
+  return result;
+}
+
 Json measure(const std::string& path, const BpeTrainOptions& options, const std::string& folder) {
   const std::string text = real_files().read(path);
   const auto train = [&] {
@@ -64,15 +81,10 @@ Json measure(const std::string& path, const BpeTrainOptions& options, const std:
   };
   const Tokenizer tokenizer = train();
   tokenizer.save(real_files(), folder);
-  const auto documents = cut(text);
-  const double megabytes = static_cast<double>(text.size()) / 1e6;
-  std::int64_t ids = 0;
   Json result =
       Json::object({{"bytes", static_cast<std::int64_t>(text.size())}, {"merges", tokenizer.num_merges()}});
   result["train_seconds"] = best_of([&] { train(); });
-  result["encode_mb_per_s_1"] = megabytes / best_of([&] { ids = encode_all(tokenizer, documents, 1); });
-  result["encode_mb_per_s_2"] = megabytes / best_of([&] { ids = encode_all(tokenizer, documents, 2); });
-  result["ids"] = ids;
+  measure_encoding(tokenizer, text, result);
   return result;
 }
 
@@ -80,11 +92,15 @@ Json measure(const std::string& path, const BpeTrainOptions& options, const std:
 }  // namespace lode
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fprintf(stderr, "usage: lode_bench_text TEXT VOCAB_SIZE PRE_TOKENIZER OUT_FOLDER\n");
+  if (argc != 5 && argc != 3) {
+    std::fprintf(stderr, "usage: lode_bench_text TEXT VOCAB_SIZE PRE_TOKENIZER OUT_FOLDER | TEXT FOLDER\n");
     return 2;
   }
   try {
+    if (argc == 3) {
+      std::printf("%s\n", lode::measure_loaded(argv[1], argv[2]).dump().c_str());
+      return 0;
+    }
     const lode::BpeTrainOptions options{
         .vocab_size = std::atoll(argv[2]), .pre_tokenizer = argv[3], .threads = 2};
     std::printf("%s\n", lode::measure(argv[1], options, argv[4]).dump().c_str());

@@ -45,7 +45,8 @@ ChatTemplates config_templates(const Json& config, const std::string& what) {
     found.emplace_back(string_field(entry, "name", "chat_template", what),
                        string_field(entry, "template", "chat_template", what));
   }
-  std::ranges::stable_partition(found, [](const auto& entry) { return entry.first == "default"; });
+  std::stable_partition(found.begin(), found.end(),
+                        [](const auto& entry) { return entry.first == "default"; });
   return found;
 }
 

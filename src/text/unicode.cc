@@ -76,6 +76,27 @@ int combining_class(char32_t c) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
+// Compatibility characters that the reference's tables are too old for.
+bool is_late_compatibility(char32_t c) {
+  static constexpr std::pair<char32_t, char32_t> kLate[] = {
+      {0x32FF, 0x32FF},   {0xA7F2, 0xA7F4},   {0xAB69, 0xAB69},   {0x10781, 0x10785}, {0x10787, 0x107B0},
+      {0x107B2, 0x107BA}, {0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
+  return std::ranges::any_of(kLate, [c](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
+// Capitals of later Unicode versions than the library's, which the reference knows.
+char32_t lower_of(char32_t c) {
+  static constexpr std::pair<char32_t, char32_t> kLate[] = {
+      {0x1C89, 0x1C8A}, {0xA7CB, 0x264},  {0xA7CC, 0xA7CD}, {0xA7CE, 0xA7CF},
+      {0xA7D2, 0xA7D3}, {0xA7D4, 0xA7D5}, {0xA7DA, 0xA7DB}, {0xA7DC, 0x19B}};
+  for (const auto& [capital, lower] : kLate) {
+    if (c == capital) return lower;
+  }
+  if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;
+  if (c >= 0x16EA0 && c <= 0x16EB8) return c + 0x1B;
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+
 using CodePoints = std::vector<utf8proc_int32_t>;
 
 CodePoints decompose(std::string_view text, bool compatibility) {
@@ -84,7 +105,7 @@ CodePoints decompose(std::string_view text, bool compatibility) {
   for (std::size_t i = 0; i < text.size();) {
     const char32_t c = next_code_point(text, i);
     // The reference's tables are older than U+11938.
-    if (c < (compatibility ? 0xA0 : 0xC0) || c == 0x11938) {
+    if (c < (compatibility ? 0xA0 : 0xC0) || c == 0x11938 || (compatibility && is_late_compatibility(c))) {
       out.push_back(static_cast<utf8proc_int32_t>(c));
       continue;
     }
@@ -271,7 +292,7 @@ std::string lowercase(std::string_view text) {
     } else if (c == 0x130) {
       out.append("i\u0307");
     } else {
-      append_code_point(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+      append_code_point(lower_of(c), out);
     }
   }
   return out;

@@ -1,6 +1,7 @@
 """Training time and encode throughput of ours and of the tokenizers package (requirements.txt), in one run.
 
     python tools/tokenizer_fixtures/compare_speed.py BUILD_FOLDER/benchmarks/lode_bench_text TEXT [VOCAB_SIZE] [PRE]
+    python tools/tokenizer_fixtures/compare_speed.py BUILD_FOLDER/benchmarks/lode_bench_text TEXT --vocabularies FOLDER...
 
 Both train on the same text with two threads and encode the same documents of about 4 KB with the same vocabulary; the
 figures are the best of five (training of the package: of two). Ids and merges must be equal.
@@ -52,16 +53,28 @@ def reference(folder, text_path, vocab_size, train):
     print(json.dumps(result))
 
 
-def run_reference(folder, text_path, vocab_size, threads):
-    command = [sys.executable, __file__, "--reference", folder, text_path, str(vocab_size), str(int(threads == 2))]
+def run_reference(folder, text_path, vocab_size, threads, train=True):
+    command = [sys.executable, __file__, "--reference", folder, text_path, str(vocab_size), str(int(train and threads == 2))]
     environment = {**os.environ, "RAYON_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "true"}
     return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True).stdout)
+
+
+def compare_vocabularies(binary, text_path, folders):
+    print(f"{'encode, MB/s, 1 and 2 threads':32}{'ours':>16}{'tokenizers':>16}")
+    for folder in folders:
+        ours = json.loads(subprocess.run([binary, text_path, folder], check=True, capture_output=True).stdout)
+        one, two = (run_reference(folder, text_path, 0, threads, False) for threads in (1, 2))
+        assert ours["ids"] == one["ids"] == two["ids"], (ours, one, two)
+        print(f"{os.path.basename(folder):32}{ours['encode_mb_per_s_1']:8.1f}{ours['encode_mb_per_s_2']:8.1f}"
+              f"{one['encode_mb_per_s']:8.1f}{two['encode_mb_per_s']:8.1f}")
 
 
 def main():
     if sys.argv[1] == "--reference":
         return reference(sys.argv[2], sys.argv[3], int(sys.argv[4]), sys.argv[5] == "1")
     binary, text_path = sys.argv[1:3]
+    if sys.argv[3:4] == ["--vocabularies"]:
+        return compare_vocabularies(binary, text_path, sys.argv[4:])
     vocab_size = int(sys.argv[3]) if len(sys.argv) > 3 else 32768
     pre = sys.argv[4] if len(sys.argv) > 4 else "gpt2"
     with tempfile.TemporaryDirectory() as folder:
