@@ -61,10 +61,6 @@ Tensor next_logits(Context& context, Decoder& decoder, KvCache& cache, std::span
 
 Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenizer, std::string_view prompt,
                    const GenerateOptions& options, const std::function<void(std::string_view)>& on_text) {
-  if (options.max_new_tokens < 1) {
-    fail(ErrorKind::usage, "max_new_tokens is {}; expected 1 or more", options.max_new_tokens);
-  }
-  const DecoderSpec& spec = decoder.spec();
   std::vector<std::int32_t> seen = tokenizer.encode(prompt, {.add_special_tokens = true});
   if (seen.empty()) {
     const auto begin = tokenizer.bos_id() ? tokenizer.bos_id() : tokenizer.eos_id();
@@ -72,6 +68,17 @@ Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenize
       fail(ErrorKind::usage, "the prompt is empty and the tokenizer names no bos or eos token to begin with");
     seen.push_back(*begin);
   }
+  return generate_after(context, decoder, tokenizer, std::move(seen), options, on_text);
+}
+
+Generated generate_after(Context& context, Decoder& decoder, const Tokenizer& tokenizer,
+                         std::vector<std::int32_t> seen, const GenerateOptions& options,
+                         const std::function<void(std::string_view)>& on_text) {
+  if (options.max_new_tokens < 1) {
+    fail(ErrorKind::usage, "max_new_tokens is {}; expected 1 or more", options.max_new_tokens);
+  }
+  LODE_ASSERT(!seen.empty());
+  const DecoderSpec& spec = decoder.spec();
   const auto prompt_tokens = static_cast<std::int64_t>(seen.size());
   if (prompt_tokens >= spec.max_positions) {
     fail(ErrorKind::usage, "the prompt has {} tokens; the model's context is {}: shorten it", prompt_tokens,
@@ -96,7 +103,7 @@ Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenize
   for (;;) {
     const std::int32_t token =
         sampler.next({logits.view().row<float>(0), static_cast<std::size_t>(spec.vocab_size)}, seen);
-    if (tokenizer.eos_id() && token == *tokenizer.eos_id()) {
+    if (token == tokenizer.eos_id() || std::ranges::find(options.stop_ids, token) != options.stop_ids.end()) {
       out.stopped_by = "eos";
       break;
     }

@@ -15,7 +15,8 @@ namespace lode {
 struct GenerateOptions {
   SamplingOptions sampling;
   std::int64_t max_new_tokens = 64;
-  std::vector<std::string> stop;  // generation ends before the first of these appears in the new text
+  std::vector<std::string> stop;       // generation ends before the first of these appears in the new text
+  std::vector<std::int32_t> stop_ids;  // further tokens that end it, beside the tokenizer's eos token
 };
 
 struct Generated {
@@ -31,5 +32,10 @@ struct Generated {
 // when the prompt is too long.
 Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenizer, std::string_view prompt,
                    const GenerateOptions& options, const std::function<void(std::string_view)>& on_text = {});
+
+// The same after given tokens, at least one of them.
+Generated generate_after(Context& context, Decoder& decoder, const Tokenizer& tokenizer,
+                         std::vector<std::int32_t> prompt, const GenerateOptions& options,
+                         const std::function<void(std::string_view)>& on_text = {});
 
 }  // namespace lode

@@ -104,6 +104,12 @@ void Decoder::initialise(Context& context, std::uint64_t seed) {
   parameters_.reset_copies(context);
 }
 
+void Decoder::initialise_adapters(Context& context, std::uint64_t seed) {
+  for (const Parameter& parameter : parameters_.all()) {
+    if (parameter.role == ParameterRole::lora) lode::initialise(context, parameter, seed);
+  }
+}
+
 Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD,
                       const Batch& batch, KvCache* cache) {
   const ScopedName scope(context, "attention");

@@ -29,6 +29,8 @@ class Decoder {
 
   // Hugging Face's initialisation from the seed, adapters included.
   void initialise(Context& context, std::uint64_t seed);
+  // The adapters alone: PEFT's initialisation, which changes nothing.
+  void initialise_adapters(Context& context, std::uint64_t seed);
 
   // The final normalised hidden states [T, hidden]. cache: nullptr when training; otherwise the batch is one
   // segment that continues the cached sequence. The batch must live until backward has run.

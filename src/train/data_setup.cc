@@ -4,6 +4,8 @@
 #include <cstdlib>
 
 #include "core/fail.h"
+#include "data/data_sets.h"
+#include "train/chat_setup.h"
 
 namespace lode {
 namespace {
@@ -38,11 +40,23 @@ RowOptions row_options(const Recipe& recipe, const Tokenizer& tokenizer) {
   return options;
 }
 
-std::shared_ptr<const PreparedData> prepare(FileSystem& files, const Recipe& recipe,
-                                            const std::vector<std::string>& entries,
-                                            const Tokenizer& tokenizer, int threads, const std::string& name,
-                                            Log& log) {
-  const auto sources = find_sources(files, recipe.data_paths(entries));
+MixOptions mix_options(const Recipe& recipe) {
+  switch (recipe.mix_strategy) {
+    case Recipe::Mixing::concat:
+      return {};
+    case Recipe::Mixing::interleave_under:
+      return {Mixing::interleave_under, recipe.interleave_probs};
+    case Recipe::Mixing::interleave_over:
+      return {Mixing::interleave_over, recipe.interleave_probs};
+  }
+  LODE_ASSERT(false);
+}
+
+// One data set, from the cache when it can be.
+std::shared_ptr<const PreparedData> prepare_one(FileSystem& files, const Recipe& recipe,
+                                                const std::vector<SourceFile>& sources,
+                                                const TextEncoder& encoder, int threads,
+                                                const std::string& name, Log& log) {
   PrepareOptions options;
   options.read = read_options(recipe);
   options.cache = join_path(cache_folder(), "tokens");
@@ -55,11 +69,55 @@ std::shared_ptr<const PreparedData> prepare(FileSystem& files, const Recipe& rec
     shown = now;
     log.info("{}: {} of text tokenised", name, format_bytes(static_cast<std::uint64_t>(bytes)));
   };
-  auto data = prepare_data(files, sources, text_encoder(tokenizer), options);
+  auto data = prepare_data(files, sources, encoder, options);
   const PrepareReport& report = data->report();
   for (const std::string& note : report.notes) log.warning("{}", note);
   for (const std::string& line : report.read.lines()) log.warning("{}: {}", name, line);
   return data;
+}
+
+struct Prepared {
+  std::shared_ptr<const PreparedData> data;
+  RowOptions rows;
+};
+
+// Data sets of chats, each on its own, so that rows know theirs.
+Prepared prepare_chats(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& entries,
+                       const Tokenizer& tokenizer, int threads, const std::string& name, Log& log) {
+  const auto encoder = make_chat_encoder(recipe, tokenizer, log);
+  Prepared prepared{nullptr, row_options(recipe, tokenizer)};
+  std::vector<PreparedData::NamedData> parts;
+  for (DataSetSource& set : find_data_sets(files, recipe.dataset_dir, entries)) {
+    // A plain JSON file of another field than `text` is said with text_column, as in pre-training.
+    if (!set.schema.columns.text && recipe.text_column != "text")
+      set.schema.columns.text = recipe.text_column;
+    const TextEncoder text = chat_text_encoder(encoder, set.schema, read_options(recipe).bad_records);
+    const std::string label = entries.size() > 1 ? format("{}, {}", name, set.name) : name;
+    parts.push_back({set.name, prepare_one(files, recipe, set.files, text, threads, label, log)});
+    prepared.rows.set_limits.push_back(set.num_samples);
+  }
+  prepared.data = PreparedData::join(parts);
+  return prepared;
+}
+
+Prepared prepare(FileSystem& files, const Recipe& recipe, const std::vector<std::string>& entries,
+                 const Tokenizer& tokenizer, int threads, const std::string& name, Log& log) {
+  if (recipe.stage == Recipe::Stage::sft) {
+    return prepare_chats(files, recipe, entries, tokenizer, threads, name, log);
+  }
+  const TextEncoder encoder = text_encoder(tokenizer);
+  const RowOptions rows = row_options(recipe, tokenizer);
+  if (recipe.mix_strategy == Recipe::Mixing::concat) {
+    const auto sources = find_sources(files, recipe.data_paths(entries));
+    return {prepare_one(files, recipe, sources, encoder, threads, name, log), rows};
+  }
+  std::vector<PreparedData::NamedData> parts;
+  for (const std::string& entry : entries) {
+    const auto sources = find_sources(files, recipe.data_paths(std::span(&entry, 1)));
+    parts.push_back(
+        {entry, prepare_one(files, recipe, sources, encoder, threads, format("{}, {}", name, entry), log)});
+  }
+  return {PreparedData::join(parts), rows};
 }
 
 void log_report(Log& log, const PackingReport& report, const std::string& name) {
@@ -107,6 +165,21 @@ TextEncoder text_encoder(const Tokenizer& tokenizer) {
   return encoder;
 }
 
+std::shared_ptr<const ChatEncoder> make_chat_encoder(const Recipe& recipe, const Tokenizer& tokenizer,
+                                                     Log& log) {
+  std::optional<ChatTemplate> chat_template;
+  // Without any, prompts with completions and plain text can still be trained on.
+  if (tokenizer.chat_template() || !recipe.chat_template.empty()) {
+    chat_template = resolve_chat_template(tokenizer, recipe.chat_template, log).chat_template;
+  }
+  ChatEncodeOptions options;
+  options.default_system = recipe.default_system;
+  options.train_on_prompt = recipe.train_on_prompt;
+  options.mask_history = recipe.mask_history;
+  options.variables = template_variables(recipe.enable_thinking);
+  return std::make_shared<const ChatEncoder>(tokenizer, std::move(chat_template), std::move(options));
+}
+
 std::vector<std::int32_t> token_byte_counts(const Tokenizer& tokenizer) {
   std::vector<std::int32_t> bytes(static_cast<std::size_t>(tokenizer.vocab_size()), 0);
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -119,8 +192,8 @@ std::vector<std::int32_t> token_byte_counts(const Tokenizer& tokenizer) {
 std::shared_ptr<const Rows> prepare_rows(FileSystem& files, const Recipe& recipe,
                                          const std::vector<std::string>& paths, const Tokenizer& tokenizer,
                                          int threads, const std::string& name, Log& log) {
-  auto data = prepare(files, recipe, paths, tokenizer, threads, name, log);
-  RowSets sets = make_rows(std::move(data), row_options(recipe, tokenizer));
+  Prepared prepared = prepare(files, recipe, paths, tokenizer, threads, name, log);
+  RowSets sets = make_rows(std::move(prepared.data), prepared.rows);
   log_report(log, sets.train.report(), name);
   return std::make_shared<const Rows>(std::move(sets.train));
 }
@@ -131,9 +204,10 @@ DataSets prepare_data_sets(FileSystem& files, const Recipe& recipe, const Tokeni
   if (recipe.streaming) {
     sets.stream = open_stream(files, recipe, tokenizer, log);
   } else {
-    auto data = prepare(files, recipe, recipe.dataset, tokenizer, threads, "train", log);
+    Prepared prepared = prepare(files, recipe, recipe.dataset, tokenizer, threads, "train", log);
+    prepared.rows.mix = mix_options(recipe);
     const auto seed = static_cast<std::uint64_t>(recipe.data_seed.value_or(recipe.seed));
-    RowSets rows = make_rows(std::move(data), row_options(recipe, tokenizer), recipe.val_size, seed);
+    RowSets rows = make_rows(std::move(prepared.data), prepared.rows, recipe.val_size, seed);
     log_report(log, rows.train.report(), "train");
     sets.train = std::make_shared<const Rows>(std::move(rows.train));
     if (recipe.val_size > 0) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "data/encode_chat.h"
 #include "data/rows.h"
 #include "data/stream.h"
 #include "text/tokenizer.h"
@@ -28,6 +29,9 @@ struct DataSets {
 std::string cache_folder();
 
 TextEncoder text_encoder(const Tokenizer& tokenizer);
+// For stage sft: the model's own chat template or the recipe's, and the recipe's masks.
+std::shared_ptr<const ChatEncoder> make_chat_encoder(const Recipe& recipe, const Tokenizer& tokenizer,
+                                                     Log& log);
 std::vector<std::int32_t> token_byte_counts(const Tokenizer& tokenizer);
 
 // Reads, tokenises (from the cache when it can), packs and reports. Throws as prepare_data and make_rows do.

@@ -146,6 +146,7 @@ void add_keys_to_come(KeyTable& t) {
   }
   t.not_yet("quantization_method", {"bnb", "bitsandbytes"});
   t.not_yet("quantization_type", {"nf4"});
+  t.not_yet("double_quantization", {"true"});
   t.not_yet("lora_target_linear", {"true"});
   t.not_yet("logging_strategy", {"steps"});
   t.not_yet("graph", {"dynamic"});

@@ -45,9 +45,6 @@ void add_base_keys(KeyTable& t) {
       fail_expected("4 or 8", node);
     }
   };
-  t.boolean("double_quantization", &Recipe::double_quantization,
-            "With quantization_bit 4: the blocks' scales are quantised too.")
-      .conditional = true;
   t.integer("freeze_trainable_layers", &Recipe::freeze_trainable_layers, {.min = -100000, .max = 100000},
             "With finetuning_type freeze: how many of the last layers are trained; negative: of the first.");
   t.list("freeze_trainable_modules", &Recipe::freeze_trainable_modules,

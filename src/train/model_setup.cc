@@ -1,6 +1,11 @@
 #include "train/model_setup.h"
 
+#include "models/gguf_config.h"
+#include "models/gguf_load.h"
+#include "models/hub.h"
+#include "models/peft.h"
 #include "models/weights.h"
+#include "text/gguf_tokenizer.h"
 
 namespace lode {
 namespace {
@@ -11,44 +16,90 @@ std::string folder_of(FileSystem& files, const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-// A key that is absent stands for the family's own id, which belongs to another tokenizer: none is written as
-// null.
-void set_token(Json& json, std::string_view key, std::optional<std::int32_t> id) {
-  if (id) {
-    json[key] = static_cast<std::int64_t>(*id);
-  } else if (json.find(key) == nullptr) {
-    json[key] = nullptr;
-  }
-}
-
 }  // namespace
 
 ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
                             const std::string& tokenizer_path) {
   ModelConfig config = read_model_config(files, model_path);
-  const std::string tokenizer_source = tokenizer_path.empty() ? folder_of(files, model_path) : tokenizer_path;
-  if (tokenizer_path.empty() && !files.exists(join_path(tokenizer_source, "tokenizer.json"))) {
+  const std::optional<std::string> gguf = find_gguf(files, model_path);
+  const std::string source = !tokenizer_path.empty() ? tokenizer_path
+                             : gguf                  ? *gguf
+                                                     : folder_of(files, model_path);
+  if (tokenizer_path.empty() && !gguf && !files.exists(join_path(source, "tokenizer.json"))) {
     fail(ErrorKind::data,
          "{}: there is no tokenizer.json in the model's folder; name one with tokenizer_name_or_path, or "
          "train one with "
          "`lode tokenizer train`",
-         tokenizer_source);
+         source);
   }
-  Tokenizer tokenizer = Tokenizer::load(files, tokenizer_source);
+  const std::optional<std::string> gguf_tokenizer = find_gguf(files, source);
+  Tokenizer tokenizer =
+      gguf_tokenizer ? tokenizer_from_gguf(GgufFile(files, *gguf_tokenizer)) : Tokenizer::load(files, source);
   if (tokenizer.vocab_size() > config.spec.vocab_size) {
     fail(ErrorKind::data,
          "{}: vocab_size is {}, but the tokenizer in {} has ids up to {}: they do not belong together",
-         config.file, config.spec.vocab_size, tokenizer_source, tokenizer.vocab_size() - 1);
+         config.file, config.spec.vocab_size, source, tokenizer.vocab_size() - 1);
   }
   return {std::move(config), std::move(tokenizer)};
 }
 
-Model load_model(FileSystem& files, Engine& engine, const std::string& path) {
-  ModelParts parts = read_model_parts(files, path, "");
+Model load_model(FileSystem& files, Engine& engine, const std::string& path,
+                 const std::string& adapter_path) {
+  std::string base = resolve_model_path(files, path), adapter = adapter_path;
+  if (adapter.empty() && files.exists(join_path(base, kAdapterConfigFile))) {
+    adapter = base;
+    base = resolve_model_path(files, read_peft_base(files, adapter));
+    if (base.empty()) {
+      fail(ErrorKind::data,
+           "{}: an adapter that names no base (base_model_name_or_path): give the base and --adapter",
+           join_path(adapter, kAdapterConfigFile));
+    }
+  }
+  // An adapter's folder may hold a tokenizer with tokens of its own.
+  const bool own_tokenizer = !adapter.empty() && files.exists(join_path(adapter, "tokenizer.json"));
+  ModelParts parts = read_model_parts(files, base, own_tokenizer ? adapter : "");
   report_model_facts(engine.facts(), parts.config.spec, false);
-  auto decoder = std::make_unique<Decoder>(engine.context(), parts.config.spec, parts.config.names, false);
-  load_model_weights(files, folder_of(files, path), parts.config, *decoder, engine.context());
-  return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder)};
+  WeightPolicy policy(false);
+  policy.frozen_dtype = engine.dtype();
+  if (!adapter.empty()) policy.adapter = read_peft_spec(files, adapter);
+  auto decoder =
+      std::make_unique<Decoder>(engine.context(), parts.config.spec, parts.config.names, std::move(policy));
+  load_model_weights(files, base, parts.config, *decoder, engine.context());
+  if (!adapter.empty()) load_peft(files, adapter, engine.context(), *decoder);
+  return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder), base, adapter};
+}
+
+WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
+                           const ModelConfig& config, DType compute) {
+  using T = Recipe::Tuning;
+  WeightPolicy policy(true);
+  if (recipe.finetuning_type == T::full) return policy;
+  policy.frozen_dtype = compute;
+  if (recipe.finetuning_type == T::freeze) {
+    policy.freeze = FreezeSpec{.trainable_layers = recipe.freeze_trainable_layers,
+                               .modules = recipe.freeze_trainable_modules,
+                               .extra_modules = recipe.freeze_extra_modules};
+    return policy;
+  }
+  if (!recipe.adapter_name_or_path.empty()) {
+    policy.adapter = read_peft_spec(files, recipe.adapter_name_or_path);
+    policy.adapter->dropout = static_cast<float>(recipe.lora_dropout);
+  } else {
+    policy.adapter =
+        AdapterSpec{.rank = recipe.lora_rank,
+                    .alpha = recipe.lora_alpha.value_or(2.0 * static_cast<double>(recipe.lora_rank)),
+                    .rslora = recipe.use_rslora,
+                    .dropout = static_cast<float>(recipe.lora_dropout),
+                    .targets = recipe.lora_target,
+                    .additional_targets = recipe.additional_target};
+  }
+  const std::optional<std::string> gguf = find_gguf(files, model_path);
+  if (recipe.quantization_bit) {
+    quantize_linears(policy, *recipe.quantization_bit == 4 ? QuantFormat::nf4 : QuantFormat::int8);
+  } else if (gguf) {
+    keep_gguf_formats(GgufFile(files, *gguf), config, policy);
+  }
+  return policy;
 }
 
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training) {
@@ -60,27 +111,6 @@ void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training) {
   }
   facts.set({"attention", "flash", "flash", "tiles over segments, no T x T matrix"});
   facts.set({"loss", "fused", "fused", "head and cross entropy in chunks of tokens, logits never exist"});
-}
-
-std::string saved_config(const ModelConfig& config, const Tokenizer& tokenizer) {
-  Json json = config.json;
-  const Family& family = find_family(config.spec.model_type, config.file);
-  json["architectures"] = Json::Array{Json(family.architecture)};
-  set_token(json, "bos_token_id", tokenizer.bos_id());
-  set_token(json, "eos_token_id", tokenizer.eos_id());
-  set_token(json, "pad_token_id", tokenizer.pad_id());
-  // Version 4 of transformers reads torch_dtype, version 5 dtype and torch_dtype.
-  json["torch_dtype"] = "float32";
-  return json.dump(2) + "\n";
-}
-
-std::string saved_generation_config(const Tokenizer& tokenizer) {
-  Json json = Json::object();
-  json["_from_model_config"] = true;
-  set_token(json, "bos_token_id", tokenizer.bos_id());
-  set_token(json, "eos_token_id", tokenizer.eos_id());
-  set_token(json, "pad_token_id", tokenizer.pad_id());
-  return json.dump(2) + "\n";
 }
 
 }  // namespace lode

@@ -5,19 +5,16 @@
 #include <optional>
 
 #include "models/family.h"
+#include "models/saved_config.h"
 #include "text/tokenizer.h"
 #include "train/engine.h"
+#include "train/recipe.h"
 
 namespace lode {
 
-struct Model {
-  ModelConfig config;
-  Tokenizer tokenizer;
-  std::unique_ptr<Decoder> decoder;
-};
-
-// Reads config and tokenizer and checks that they fit each other; allocates nothing large. A tokenizer_path
-// of "" means the model's folder. Throws Error(data) on what does not fit.
+// Reads config and tokenizer and checks that they fit each other; allocates nothing large. A path is a folder
+// in Hugging Face's form, a config.json, or a GGUF file (or a folder with one). A tokenizer_path of "" means
+// the model's own. Throws Error(data) on what does not fit.
 struct ModelParts {
   ModelConfig config;
   Tokenizer tokenizer;
@@ -25,14 +22,23 @@ struct ModelParts {
 ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
                             const std::string& tokenizer_path);
 
-// Adds the decoder with the folder's weights: for evaluation and generation.
-Model load_model(FileSystem& files, Engine& engine, const std::string& path);
+struct Model {
+  ModelConfig config;
+  Tokenizer tokenizer;
+  std::unique_ptr<Decoder> decoder;
+  std::string base, adapter;  // paths; adapter "": none
+};
+
+// Adds the decoder with its weights, in the precision that the engine computes with: for evaluation and
+// generation. A `path` that is a PEFT adapter stands for it on the base that it names; `adapter` ("": none)
+// puts one on `path`.
+Model load_model(FileSystem& files, Engine& engine, const std::string& path, const std::string& adapter = {});
+
+// Which weights a recipe trains and how the others are kept.
+WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
+                           const ModelConfig& config, DType compute);
 
 // Facts about what the config asks for and no kernel does.
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training);
-
-// config.json and generation_config.json to be written with weights of this model.
-std::string saved_config(const ModelConfig& config, const Tokenizer& tokenizer);
-std::string saved_generation_config(const Tokenizer& tokenizer);
 
 }  // namespace lode

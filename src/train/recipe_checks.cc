@@ -85,7 +85,6 @@ class Checker {
       problem("quantization_bit ({}) needs finetuning_type: lora: quantised weights cannot be trained",
               where("quantization_bit"));
     }
-    belongs("double_quantization", recipe_.quantization_bit == 4, "quantization_bit: 4");
     if (recipe_.train_from_scratch && type != T::full) {
       problem(
           "train_from_scratch ({}) and finetuning_type ({}) contradict each other: there is nothing to tune",

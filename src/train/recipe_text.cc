@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "models/hub.h"
 #include "train/keys.h"
 #include "train/recipe.h"
 #include "train/yaml.h"
@@ -253,12 +254,6 @@ namespace {
 
 bool is_glob(const std::string& path) {
   return path.find_first_of("*?[") != std::string::npos;
-}
-
-// owner/name without anything that only a path has.
-bool looks_like_hub_id(const std::string& name) {
-  return std::ranges::count(name, '/') == 1 && name.front() != '/' && name.front() != '.' &&
-         !name.ends_with('/') && !name.ends_with(".json");
 }
 
 }  // namespace

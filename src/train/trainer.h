@@ -1,4 +1,4 @@
-// Pre-training: from a recipe to a folder of checkpoints.
+// Training: from a recipe to a folder of checkpoints.
 #pragma once
 
 #include <chrono>
@@ -53,9 +53,11 @@ class Trainer {
   // trainer_start.cc
   void read_parts();
   void make_state();
-  void load_checkpoint();
+  void make_model();
+  void show_coverage() const;
+  void load_optimizer();
   void open_records();
-  RunInfo run_info() const;
+  RunInfo run_info();
   void make_updater();
   // trainer_save.cc
   bool evaluate_sets();  // true: the best so far
@@ -74,6 +76,7 @@ class Trainer {
   Engine engine_;
   std::optional<RunFolder> folder_;
   std::optional<ModelParts> parts_;
+  std::string model_path_;  // a hub id resolved
   std::unique_ptr<Decoder> decoder_;
   DataSets data_;
   std::unique_ptr<StepLoader> loader_;  // null when streaming

@@ -1,8 +1,11 @@
 // Evaluations, checkpoints and the end of a run.
+#include <algorithm>
 #include <cmath>
 
 #include "core/fail.h"
 #include "infer/generate.h"
+#include "models/peft.h"
+#include "models/saved_config.h"
 #include "models/weights.h"
 #include "observe/report.h"
 #include "observe/trainer_state.h"
@@ -106,9 +109,20 @@ CheckpointContents Trainer::checkpoint_contents() {
   contents.output_dir = recipe_.output_dir;
   contents.step = state_.step;
   const auto& parameters = decoder_->parameters().all();
-  const auto specs = file_tensors(decoder_->parameters(), DType::f32);
-  for (std::size_t i = 0; i < parameters.size(); ++i)
-    contents.model.push_back({specs[i], parameters[i].values(), i});
+  contents.adapter = decoder_->parameters().policy().adapter.has_value();
+  if (contents.adapter) {
+    for (const PeftTensor& tensor : peft_tensors(decoder_->parameters())) {
+      contents.model.push_back({tensor.spec, parameters[tensor.parameter].values(), tensor.parameter});
+    }
+    std::ranges::sort(contents.model, {}, [](const SavedTensor& tensor) {
+      return std::pair(tensor.parameter, tensor.spec.name);
+    });
+  } else {
+    const auto specs = file_tensors(decoder_->parameters(), DType::f32);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      contents.model.push_back({specs[i], parameters[i].values(), i});
+    }
+  }
   if (!recipe_.save_only_model) {
     make_updater();
     const auto names = updater_->optimizer().state_names();
@@ -139,10 +153,14 @@ CheckpointContents Trainer::checkpoint_contents() {
   state.stopping = finished();
   state.metrics = read_metrics(files_, folder_->metrics_path()).records;
   if (!data_.eval.empty()) state.main_eval_set = data_.eval.front().name;
-  contents.files = {{"config.json", saved_config(parts_->config, parts_->tokenizer)},
-                    {"generation_config.json", saved_generation_config(parts_->tokenizer)},
-                    {"trainer_state.json", make_trainer_state(state)},
-                    {"recipe.yaml", recipe_.to_yaml()}};
+  contents.files = {{"trainer_state.json", make_trainer_state(state)}, {"recipe.yaml", recipe_.to_yaml()}};
+  if (contents.adapter) {
+    contents.files.emplace_back(kAdapterConfigFile,
+                                peft_config(decoder_->parameters(), recipe_.model_name_or_path));
+  } else {
+    contents.files.emplace_back("config.json", saved_config(parts_->config, parts_->tokenizer, DType::f32));
+    contents.files.emplace_back("generation_config.json", saved_generation_config(parts_->tokenizer));
+  }
   for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions))
     contents.files.push_back(std::move(file));
   contents.state = state_.to_json();

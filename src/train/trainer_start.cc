@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "core/fail.h"
+#include "models/hub.h"
+#include "models/peft.h"
 #include "models/weights.h"
 #include "train/trainer.h"
 
@@ -83,22 +85,57 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
                            std::ceil(recipe_.num_train_epochs * static_cast<double>(steps_per_epoch_)));
   schedule_ = make_schedule(recipe_, total_steps_);
   make_state();
-  decoder_ = std::make_unique<Decoder>(engine_.context(), parts_->config.spec, parts_->config.names, true);
-  if (resumed_) {
-    load_checkpoint();
-  } else if (recipe_.train_from_scratch) {
-    decoder_->initialise(engine_.context(), engine_.context().seed);
-  } else {
-    load_model_weights(files_, recipe_.model_name_or_path, parts_->config, *decoder_, engine_.context());
-  }
+  make_model();
   decoder_->parameters().allocate_gradients();
   writer_ = std::make_unique<CheckpointWriter>(files_);
 }
 
 Trainer::~Trainer() = default;
 
+// What was adapted, what was not, and why.
+void Trainer::show_coverage() const {
+  const ParameterList& parameters = decoder_->parameters();
+  if (parameters.policy().all_trainable()) return;
+  log_.info(
+      "trained: {} of {} parameters ({:.2f} %)", short_parameter_count(parameters.trainable_numel()),
+      short_parameter_count(parameters.numel()),
+      100.0 * static_cast<double>(parameters.trainable_numel()) / static_cast<double>(parameters.numel()));
+  if (!parameters.policy().adapter) return;
+  for (const CoverageRow& row : parameters.coverage()) {
+    log_.info("  {:<16} {:>4} of {:<4} {:<16} {:>10}  {}", row.module, row.adapted, row.modules, row.how,
+              row.trainable == 0 ? "" : short_parameter_count(row.trainable), row.why);
+  }
+}
+
+void Trainer::make_model() {
+  Context& context = engine_.context();
+  WeightPolicy policy = weight_policy(files_, recipe_, model_path_, parts_->config, engine_.dtype());
+  const bool adapter = policy.adapter.has_value();
+  decoder_ = std::make_unique<Decoder>(context, parts_->config.spec, parts_->config.names, std::move(policy));
+  if (recipe_.neftune_noise_alpha)
+    decoder_->set_embedding_noise(static_cast<float>(*recipe_.neftune_noise_alpha));
+  const bool whole_checkpoint = resumed_ && !adapter;
+  if (recipe_.train_from_scratch && !resumed_) {
+    decoder_->initialise(context, context.seed);
+  } else {
+    load_model_weights(files_, whole_checkpoint ? resumed_->path : model_path_, parts_->config, *decoder_,
+                       context);
+  }
+  if (adapter) {
+    const std::string from = resumed_ ? resumed_->path : recipe_.adapter_name_or_path;
+    if (from.empty()) {
+      decoder_->initialise_adapters(context, context.seed);
+    } else {
+      load_peft(files_, from, context, *decoder_);
+    }
+  }
+  show_coverage();
+  if (resumed_) load_optimizer();
+}
+
 void Trainer::read_parts() {
-  parts_ = read_model_parts(files_, recipe_.model_name_or_path, recipe_.tokenizer_name_or_path);
+  model_path_ = resolve_model_path(files_, recipe_.model_name_or_path);
+  parts_ = read_model_parts(files_, model_path_, resolve_model_path(files_, recipe_.tokenizer_name_or_path));
   const DecoderSpec& spec = parts_->config.spec;
   if (recipe_.cutoff_len > spec.max_positions) {
     const auto text = format("cutoff_len {} is beyond the model's {} positions ({})", recipe_.cutoff_len,
@@ -155,8 +192,7 @@ void Trainer::make_updater() {
       make_adamw({recipe_.adam_beta1, recipe_.adam_beta2, recipe_.adam_epsilon, recipe_.weight_decay}));
 }
 
-void Trainer::load_checkpoint() {
-  load_model_weights(files_, resumed_->path, parts_->config, *decoder_, engine_.context());
+void Trainer::load_optimizer() {
   const std::string optimizer_file = join_path(resumed_->path, "optimizer.safetensors");
   if (!files_.exists(optimizer_file)) {
     fail(ErrorKind::data,
@@ -178,7 +214,7 @@ void Trainer::load_checkpoint() {
   updater_->set_time(state_.updates);
 }
 
-RunInfo Trainer::run_info() const {
+RunInfo Trainer::run_info() {
   const DecoderSpec& spec = decoder_->spec();
   RunInfo info;
   info.command_line = command_line_;
@@ -216,7 +252,8 @@ RunInfo Trainer::run_info() const {
                              {"micro_batches", recipe_.gradient_accumulation_steps},
                              {"row_tokens", recipe_.cutoff_len}});
   info.recipe = recipe_.to_json();
-  const auto held = static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
+  const auto held =
+      static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
   const auto n = static_cast<std::uint64_t>(info.trainable_parameters);
   info.memory_plan = {{"weights", held}, {"gradients", 4 * n}, {"optimizer", 8 * n}};
   if (engine_.dtype() == DType::bf16) info.memory_plan.push_back({"derived", 2 * n});

@@ -34,7 +34,6 @@ const std::vector<Sample> kSamples = {
     {"additional_target", "[lm_head]", "finetuning_type: lora\n"},
     {"use_rslora", "true", "finetuning_type: lora\n"},
     {"quantization_bit", "8", "finetuning_type: lora\n"},
-    {"double_quantization", "false", "finetuning_type: lora\nquantization_bit: 4\n"},
     {"freeze_trainable_layers", "-1", "finetuning_type: freeze\n"},
     {"freeze_trainable_modules", "[mlp]", "finetuning_type: freeze\n"},
     {"freeze_extra_modules", "[lm_head]", "finetuning_type: freeze\n"},
