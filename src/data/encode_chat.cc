@@ -4,6 +4,7 @@
 
 #include "core/fail.h"
 #include "data/digest.h"
+#include "text/builtin_templates.h"
 #include "text/tokenizer_offsets.h"
 
 namespace lode {
@@ -67,8 +68,10 @@ EncodedRecord ChatEncoder::encode(const ChatRow& row) const {
 
 EncodedRecord ChatEncoder::encode_conversation(const ChatRow& row) const {
   if (!chat_template_) {
-    fail(ErrorKind::data,
-         "a conversation needs a chat template and the model has none; name one with template");
+    std::string known;
+    for (const std::string& name : builtin_template_names()) known += (known.empty() ? "" : ", ") + name;
+    fail(ErrorKind::usage,
+         "conversations need a chat template and the model has none; name one with template: {}", known);
   }
   const bool add_system = !options_.default_system.empty() && !is_system(row.messages.as_array().front());
   Json with_system;

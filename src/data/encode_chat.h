@@ -30,8 +30,8 @@ struct ChatEncodeOptions {
 // A token belongs to a span when it begins inside. Thread-safe.
 class ChatEncoder {
  public:
-  // Without a template, conversations are refused (Error(data), telling to name one). Throws Error(usage)
-  // when train_on_prompt and mask_history are both set.
+  // Without a template, conversations are refused (Error(usage) listing templates to name). Throws
+  // Error(usage) when train_on_prompt and mask_history are both set.
   ChatEncoder(Tokenizer tokenizer, std::optional<ChatTemplate> chat_template, ChatEncodeOptions options);
 
   EncodedRecord encode(const ChatRow& row) const;  // throws Error(data) for what the template rejects

@@ -245,7 +245,8 @@ std::shared_ptr<const PreparedData> Preparation::run() {
 std::shared_ptr<const PreparedData> prepare_data(FileSystem& files, const std::vector<SourceFile>& sources,
                                                  const TextEncoder& encoder, const PrepareOptions& options) {
   if (sources.empty()) fail(ErrorKind::data, "the data set is empty: it names no file");
-  LODE_ASSERT(encoder.encode && encoder.vocab_size > 0 && options.shard_bytes > 0 && options.threads > 0);
+  LODE_ASSERT((encoder.encode || encoder.encode_record) && encoder.vocab_size > 0 &&
+              options.shard_bytes > 0 && options.threads > 0);
   return Preparation(files, sources, encoder, options).run();
 }
 

@@ -283,6 +283,11 @@ RowSets make_rows(std::shared_ptr<const PreparedData> data, const RowOptions& op
          "chats cannot be cut: choose packing_strategy best_fit, or packing: false, and truncation_strategy "
          "truncate or drop");
   }
+  if (options.packing == Packing::blocks && options.mix.mixing != Mixing::concat) {
+    fail(ErrorKind::usage,
+         "mix_strategy interleaves documents and packing_strategy blocks does not keep them; "
+         "choose best_fit or concat");
+  }
   Side train, held_out;
   if (options.packing == Packing::blocks) {
     split_blocks(*data, options, val_size, train, held_out);

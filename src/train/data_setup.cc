@@ -155,9 +155,12 @@ std::string cache_folder() {
 
 TextEncoder text_encoder(const Tokenizer& tokenizer) {
   TextEncoder encoder;
-  encoder.encode = [tokenizer](std::string_view text, std::vector<std::int32_t>& tokens) {
-    // Text that spells a special token is text: a document cannot end itself.
-    tokenizer.encode_to(text, tokens, {.parse_special = false});
+  encoder.encode = [tokenizer, eos = tokenizer.eos_id()](std::string_view text,
+                                                         std::vector<std::int32_t>& tokens) {
+    // Text that spells a special token is text: a document cannot end itself. A document begins as the
+    // tokenizer begins one (bos, for the models that were trained so); its end is the preparation's.
+    tokenizer.encode_to(text, tokens, {.add_special_tokens = true, .parse_special = false});
+    if (eos && !tokens.empty() && tokens.back() == *eos) tokens.pop_back();
   };
   encoder.vocab_size = tokenizer.vocab_size();
   encoder.eos_id = tokenizer.eos_id();

@@ -42,6 +42,17 @@ inline void expect_contains(std::string_view text, std::string_view part) {
       << "\"" << text << "\" does not contain \"" << part << "\"";
 }
 
+// JSON text without the spaces behind colons and commas.
+inline std::string compact(std::string text) {
+  for (const std::string_view from : {"\": ", "\", \"", "}, {", "], ["}) {
+    std::string to(from);
+    std::erase(to, ' ');
+    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+      text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
 inline constexpr std::int32_t kByteEos = 256;
 
 // A token a byte, 256 the end of a document; counts its calls.

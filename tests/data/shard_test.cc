@@ -1,6 +1,7 @@
 #include "data/shard.h"
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 
 #include "data/digest.h"
@@ -14,6 +15,8 @@ ShardContents example() {
   contents.tokens = {1, 2, 3, 299, 0, 7};
   contents.lengths = {4, 2};
   contents.text_bytes = {11, 5};
+  contents.origins = {{0, 1}, {1, 7}};
+  contents.weights = {{1, 0.0f}, {3, 1.0f}, {6, 0.5f}};
   contents.report.documents = 2;
   contents.report.text_bytes = 16;
   contents.report.bad["broken JSON"] = 1;
@@ -43,6 +46,13 @@ TEST_F(Shards, RoundTripInBothWidths) {
     EXPECT_EQ(shard.ends()[0], 4u);
     EXPECT_EQ(shard.ends()[1], 6u);
     EXPECT_EQ(shard.text_bytes()[1], 5u);
+    EXPECT_EQ(shard.origins()[1].file, 1u);
+    EXPECT_EQ(shard.origins()[1].line, 7u);
+    std::vector<float> weights(4);
+    shard.copy_weights(0, 4, weights.data());
+    EXPECT_EQ(weights, (std::vector<float>{0, 1, 1, 0.5f}));
+    shard.copy_weights(3, 3, weights.data());
+    EXPECT_EQ(weights[2], 0.5f);
     EXPECT_EQ(shard.report().to_json(), example().report.to_json());
     std::vector<std::int32_t> tokens(4);
     shard.copy(1, 4, tokens.data());
@@ -83,13 +93,13 @@ TEST_F(Shards, HostileCountsAreRefused) {
   const std::string good = real_files().read(path_);
   const std::uint64_t values[] = {0,          1,          7,     1u << 20,  1ull << 60,
                                   1ull << 62, 1ull << 63, ~0ull, ~0ull - 7, ~0ull / 2 + 1};
-  for (std::size_t field = 2; field < 7; ++field) {  // token_bytes .. report_bytes
+  for (std::size_t field = 2; field < 8; ++field) {  // token_bytes .. num_runs
     for (const std::uint64_t value : values) {
       if (field == 5 && value <= (1ull << 62)) continue;  // any number of records may be true
       std::string bad = good;
       std::memcpy(bad.data() + field * 8, &value, 8);
-      const std::uint64_t hash = hash64(std::as_bytes(std::span(bad)).first(72));
-      std::memcpy(bad.data() + 72, &hash, 8);
+      const std::uint64_t hash = hash64(std::as_bytes(std::span(bad)).first(80));
+      std::memcpy(bad.data() + 80, &hash, 8);
       put_file(path_, bad);
       expect_contains(refusal(), path_);
     }
@@ -102,6 +112,17 @@ TEST_F(Shards, BoundsOutOfOrderAreRefused) {
     contents.lengths = lengths;
     write_shard(real_files(), path_, contents, 300);
     expect_contains(refusal(), "out of order");
+  }
+}
+
+TEST_F(Shards, BadWeightsAreRefused) {
+  using Runs = std::vector<WeightRun>;
+  ShardContents contents = example();
+  for (const Runs& runs :
+       {Runs{{3, 1}, {3, 0}, {6, 1}}, Runs{{6, -1}}, Runs{{6, NAN}}, Runs{{5, 1}}, Runs{{7, 1}}}) {
+    contents.weights = runs;
+    write_shard(real_files(), path_, contents, 300);
+    expect_contains(refusal(), "weights");
   }
 }
 
