@@ -45,7 +45,7 @@ def recipe(folder, tokenizer, text):
     return {"stage": "pt", "train_from_scratch": True, "model_name_or_path": str(folder / "config.json"),
             "tokenizer_name_or_path": str(tokenizer), "dataset": str(text), "cutoff_len": 128, "packing": True,
             "packing_strategy": "blocks", "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1,
-            "max_steps": 20, "learning_rate": 0.01, "seed": 1, "save_steps": 20, "logging_steps": 20,
+            "max_steps": 8, "learning_rate": 0.01, "seed": 1, "save_steps": 8, "logging_steps": 8,
             "output_dir": str(folder / "run")}
 
 
@@ -56,10 +56,14 @@ def check(lode, tokenizer, text, name):
         config = {"model_type": name.split()[0], "vocab_size": vocabulary + 64, **FAMILIES[name]}
         (folder / "config.json").write_text(json.dumps(config))
         (folder / "recipe.yaml").write_text(json.dumps(recipe(folder, tokenizer, text)))
-        subprocess.run([lode, "train", str(folder / "recipe.yaml")], check=True, stdout=subprocess.DEVNULL)
+        trained = subprocess.run([lode, "train", str(folder / "recipe.yaml")], stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+        if trained.returncode != 0:
+            print(f"{name}:\n{trained.stdout}")
+            return False
         command = [sys.executable, str(pathlib.Path(__file__).with_name("check_transformers.py")), "--lode", lode,
-                   str(folder / "run" / "checkpoint-20"), str(text), "--cutoff-len", "96"]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+                   str(folder / "run" / "checkpoint-8"), str(text), "--cutoff-len", "96"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         print(f"{name}:\n  " + done.stdout.strip().replace("\n", "\n  "), flush=True)
         return done.returncode == 0
 

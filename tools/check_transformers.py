@@ -68,7 +68,8 @@ def main():
     parser.add_argument("--prompt", default="In the beginning")
     arguments = parser.parse_args()
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(arguments.checkpoint)
+    # AutoTokenizer goes by the model's type for some families (qwen2) and replaces the file's own pre-tokenizer.
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(arguments.checkpoint)
     model, report = transformers.AutoModelForCausalLM.from_pretrained(arguments.checkpoint, dtype=torch.float32,
                                                                       output_loading_info=True)
     model.eval()
