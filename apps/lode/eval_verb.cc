@@ -12,10 +12,10 @@ namespace lode {
 namespace {
 
 struct EvalArguments {
-  std::string model;
+  std::string model, adapter;
   Recipe recipe;
   std::string packing = "blocks";
-  bool json = false, f32 = false;
+  bool json = false, f32 = false, chat = false;
 };
 
 void run(EvalArguments arguments) {
@@ -23,11 +23,12 @@ void run(EvalArguments arguments) {
   Engine engine({.threads = static_cast<int>(recipe.num_threads),
                  .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
   Log log;
-  Model model = load_model(real_files(), engine, arguments.model);
+  Model model = load_model(real_files(), engine, arguments.model, arguments.adapter);
   if (recipe.cutoff_len <= 0) recipe.cutoff_len = model.decoder->spec().max_positions;
   recipe.document_separator = unescape(recipe.document_separator);
+  if (arguments.chat) recipe.stage = Recipe::Stage::sft;
   recipe.packing_strategy =
-      arguments.packing == "blocks" ? Recipe::Packing::blocks : Recipe::Packing::best_fit;
+      arguments.packing == "blocks" && !arguments.chat ? Recipe::Packing::blocks : Recipe::Packing::best_fit;
   const auto rows =
       prepare_rows(real_files(), recipe, recipe.dataset, model.tokenizer, engine.threads(), "eval", log);
   const EvalResult result =
@@ -60,8 +61,14 @@ void add_eval_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("eval", "Loss, perplexity and bits per byte of a model on files");
   const auto arguments = std::make_shared<EvalArguments>();
   arguments->recipe.cutoff_len = 0;
-  verb->add_option("model", arguments->model, "a model folder or a checkpoint")->required();
+  verb->add_option("model", arguments->model,
+                   "a model folder, a GGUF file, a checkpoint or an adapter's folder")
+      ->required();
   verb->add_option("data", arguments->recipe.dataset, "files, folders or globs")->required();
+  verb->add_option("--adapter", arguments->adapter, "a PEFT adapter on the model");
+  verb->add_flag("--chat", arguments->chat, "the files hold chats or instructions: the loss of the answers");
+  verb->add_option("--template", arguments->recipe.chat_template,
+                   "with --chat, for a model that has no chat template");
   verb->add_option("--cutoff-len", arguments->recipe.cutoff_len, "tokens of a row; 0: the model's context")
       ->check(CLI::Range(0, 1 << 20));
   verb->add_option("--packing", arguments->packing,

@@ -1,12 +1,16 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/fail.h"
 #include "core/file.h"
-#include "infer/generate.h"
+#include "infer/chat.h"
+#include "train/chat_setup.h"
 #include "train/model_setup.h"
 #include "verbs.h"
 
@@ -14,46 +18,87 @@ namespace lode {
 namespace {
 
 struct GenerateArguments {
-  std::string model, prompt;
+  std::string model, adapter, prompt;
+  std::optional<std::string> chat;  // "": a conversation on standard input
+  std::string system, chat_template;
+  std::optional<bool> thinking;
   GenerateOptions options;
   int threads = 0;
   bool json = false, f32 = false;
 };
+
+void print_json(const std::string& prompt, const Generated& out) {
+  const Json json = Json::object({{"prompt", prompt},
+                                  {"text", out.text},
+                                  {"tokens", static_cast<std::int64_t>(out.tokens.size())},
+                                  {"prompt_tokens", out.prompt_tokens},
+                                  {"stopped_by", out.stopped_by},
+                                  {"time_prompt", out.time_prompt},
+                                  {"time_tokens", out.time_tokens}});
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+void print_figures(const Generated& out) {
+  const auto tokens = static_cast<double>(out.tokens.size());
+  std::printf("\n");
+  std::fprintf(stderr, "%lld tokens, %.1f tokens/s, stopped by %s\n",
+               static_cast<long long>(out.tokens.size()),
+               out.time_tokens > 0 ? tokens / out.time_tokens : 0.0, out.stopped_by.c_str());
+}
+
+void write_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void converse(const GenerateArguments& arguments, Engine& engine, Model& model) {
+  Log log;
+  const ResolvedTemplate resolved = resolve_chat_template(model.tokenizer, arguments.chat_template, log);
+  ChatOptions options{arguments.options, arguments.system, template_variables(arguments.thinking)};
+  options.generate.stop_ids = model.tokenizer.stop_ids();
+  // The end of a turn ends an answer, whatever the model's files call the end.
+  for (const std::string_view token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}) {
+    if (const auto id = model.tokenizer.token_id(token)) options.generate.stop_ids.push_back(*id);
+  }
+  ChatSession session(engine.context(), *model.decoder, model.tokenizer, resolved.chat_template, options);
+  const auto answer = [&](const std::string& text) {
+    const Generated out = arguments.json
+                              ? session.answer(text)
+                              : session.answer(text, [](std::string_view part) { write_text(part); });
+    arguments.json ? print_json(text, out) : print_figures(out);
+  };
+  const std::string& text = arguments.chat->empty() ? arguments.prompt : *arguments.chat;
+  if (!text.empty()) return answer(text);
+  std::fprintf(stderr, "one message a line; an empty line or the end of the input ends the conversation\n> ");
+  for (std::string line; std::getline(std::cin, line) && !line.empty();) {
+    answer(line);
+    std::fprintf(stderr, "> ");
+  }
+}
 
 void run(const GenerateArguments& arguments) {
   check_sampling(arguments.options.sampling);
   if (std::ranges::find(arguments.options.stop, "") != arguments.options.stop.end()) {
     fail(ErrorKind::usage, "--stop: expected the text that ends the generation, found no text");
   }
+  if (!arguments.chat &&
+      (!arguments.system.empty() || !arguments.chat_template.empty() || arguments.thinking)) {
+    fail(ErrorKind::usage, "--system, --template and --thinking belong to --chat");
+  }
   Engine engine({.threads = arguments.threads, .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
-  Model model = load_model(real_files(), engine, arguments.model);
+  Model model = load_model(real_files(), engine, arguments.model, arguments.adapter);
+  if (arguments.chat) return converse(arguments, engine, model);
   std::function<void(std::string_view)> show;
   if (!arguments.json) {
     // The prompt is shown with the first text: a prompt that is refused prints nothing.
     show = [prompt = arguments.prompt](std::string_view text) mutable {
       std::fputs(std::exchange(prompt, {}).c_str(), stdout);
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      write_text(text);
     };
   }
   const Generated out =
       generate(engine.context(), *model.decoder, model.tokenizer, arguments.prompt, arguments.options, show);
-  const auto tokens = static_cast<std::int64_t>(out.tokens.size());
-  const double rate = out.time_tokens > 0 ? static_cast<double>(tokens) / out.time_tokens : 0;
-  if (arguments.json) {
-    const Json json = Json::object({{"prompt", arguments.prompt},
-                                    {"text", out.text},
-                                    {"tokens", tokens},
-                                    {"prompt_tokens", out.prompt_tokens},
-                                    {"stopped_by", out.stopped_by},
-                                    {"time_prompt", out.time_prompt},
-                                    {"time_tokens", out.time_tokens}});
-    std::printf("%s\n", json.dump(2).c_str());
-  } else {
-    std::printf("\n");
-    std::fprintf(stderr, "%lld tokens, %.1f tokens/s, stopped by %s\n", static_cast<long long>(tokens), rate,
-                 out.stopped_by.c_str());
-  }
+  arguments.json ? print_json(arguments.prompt, out) : print_figures(out);
 }
 
 }  // namespace
@@ -62,7 +107,19 @@ void add_generate_verb(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "Continue a prompt with a model");
   const auto arguments = std::make_shared<GenerateArguments>();
   auto& sampling = arguments->options.sampling;
-  verb->add_option("model", arguments->model, "a model folder or a checkpoint")->required();
+  verb->add_option("model", arguments->model,
+                   "a model folder, a GGUF file, a checkpoint or an adapter's folder")
+      ->required();
+  verb->add_option("--adapter", arguments->adapter, "a PEFT adapter on the model");
+  verb->add_option(
+          "--chat", arguments->chat,
+          "talk through the model's chat template: answer this message, or each line of standard input")
+      ->expected(0, 1);
+  verb->add_option("--system", arguments->system, "with --chat: the system message");
+  verb->add_option("--template", arguments->chat_template,
+                   "with --chat, for a model that has no chat template");
+  verb->add_option("--thinking", arguments->thinking,
+                   "with --chat: enable_thinking of the template (true or false)");
   verb->add_option("--prompt,-p", arguments->prompt, "text to continue");
   verb->add_option("--max-new-tokens,-n", arguments->options.max_new_tokens, "most tokens to make")
       ->capture_default_str();

@@ -39,9 +39,12 @@ int run(int argc, char** argv) {
   lode::add_doctor_verb(app);
   lode::add_tokenizer_verb(app);
   lode::add_recipe_verb(app);
+  lode::add_data_verb(app);
+  lode::add_model_verb(app);
   lode::add_train_verb(app, {argv, static_cast<std::size_t>(argc)});
   lode::add_eval_verb(app);
   lode::add_generate_verb(app);
+  lode::add_export_verb(app);
   lode::add_bench_verb(app);
   lode::add_ckpt_verb(app);
   check_verbs(app, argc, argv);

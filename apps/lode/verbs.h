@@ -11,9 +11,12 @@ namespace lode {
 
 void add_bench_verb(CLI::App& app);
 void add_ckpt_verb(CLI::App& app);
+void add_data_verb(CLI::App& app);
 void add_doctor_verb(CLI::App& app);
 void add_eval_verb(CLI::App& app);
+void add_export_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
+void add_model_verb(CLI::App& app);
 void add_recipe_verb(CLI::App& app);
 void add_tokenizer_verb(CLI::App& app);
 // command_line is kept in the run's record.

@@ -164,7 +164,8 @@ TextEncoder text_encoder(const Tokenizer& tokenizer) {
   };
   encoder.vocab_size = tokenizer.vocab_size();
   encoder.eos_id = tokenizer.eos_id();
-  encoder.fingerprint = tokenizer.fingerprint();
+  const bool adds = !tokenizer.encode("", {.add_special_tokens = true}).empty();
+  encoder.fingerprint = tokenizer.fingerprint() + (adds ? "+special" : "");
   return encoder;
 }
 
