@@ -111,7 +111,7 @@ DataSummary summarize(const Rows& rows, const Tokenizer& tokenizer) {
 
 Json DataSummary::to_json() const {
   Json counts = Json::array(), ends = Json::array(), reasons = Json::object(), examples = Json::array(),
-       special = Json::array(), parts = Json::array();
+       special = Json::array(), parts = Json::array(), unlearned = Json::array();
   for (const std::int64_t count : histogram) counts.push_back(count);
   for (const std::int64_t end : histogram_ends) ends.push_back(end);
   for (const auto& [reason, count] : dropped) reasons[reason] = count;
@@ -119,6 +119,7 @@ Json DataSummary::to_json() const {
   for (const SpecialTokenCount& token : special_tokens) {
     special.push_back(Json::object({{"id", token.id}, {"text", token.text}, {"count", token.count}}));
   }
+  for (const std::int32_t id : untrained) unlearned.push_back(id);
   for (const SetSummary& set : sets) {
     parts.push_back(Json::object(
         {{"name", set.name}, {"samples", set.samples}, {"tokens", set.tokens}, {"targets", set.targets}}));
@@ -140,7 +141,8 @@ Json DataSummary::to_json() const {
                        {"sets", std::move(parts)},
                        {"dropped", std::move(reasons)},
                        {"dropped_examples", std::move(examples)},
-                       {"special_tokens", std::move(special)}});
+                       {"special_tokens", std::move(special)},
+                       {"untrained_tokens", std::move(unlearned)}});
 }
 
 std::vector<std::string> DataSummary::lines() const {
@@ -166,7 +168,11 @@ std::vector<std::string> DataSummary::lines() const {
   for (const auto& [reason, count] : dropped) lines.push_back(format("{} rows dropped: {}", count, reason));
   for (const std::string& example : dropped_examples) lines.push_back("  " + example);
   for (const SpecialTokenCount& token : special_tokens) {
-    lines.push_back(format("special token {} ({}): {} times", visible(token.text), token.id, token.count));
+    const bool unlearned = std::ranges::find(untrained, token.id) != untrained.end();
+    lines.push_back(format("special token {} ({}): {} times{}", visible(token.text), token.id, token.count,
+                           unlearned ? "; the base never trained its embedding: full or additional_target "
+                                       "[embed_tokens, lm_head] would"
+                                     : ""));
   }
   return lines;
 }

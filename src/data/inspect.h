@@ -38,6 +38,8 @@ struct DataSummary {
   std::map<std::string, std::int64_t> dropped;    // rows, by reason
   std::vector<std::string> dropped_examples;      // "file:line: reason"
   std::vector<SpecialTokenCount> special_tokens;  // special tokens in the samples; ascending ids
+  // Those of them whose embedding rows the base never trained; filled by who knows the base.
+  std::vector<std::int32_t> untrained;
 
   Json to_json() const;
   std::vector<std::string> lines() const;  // for people

@@ -71,12 +71,11 @@ bool may_ignore(std::string_view name, bool tied_head) {
   return name == "rope_freqs.weight" || (tied_head && name == "output.weight");
 }
 
-}  // namespace
-
-void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context) {
+// The readable tensors; what is wrong with the others is added to `problems`.
+std::vector<Job> find_jobs(const GgufFile& file, const ModelConfig& config, const Decoder& decoder,
+                           std::vector<std::string>& problems) {
   const auto places = gguf_places(config);
   std::vector<Job> jobs;
-  std::vector<std::string> problems;
   std::set<std::string_view> wanted;
   for (const Parameter& parameter : decoder.parameters().all()) {
     if (parameter.role != ParameterRole::base) continue;
@@ -95,6 +94,21 @@ void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder&
     if (!wanted.contains(tensor.name) && !may_ignore(tensor.name, config.spec.tied_head))
       problems.push_back(format("\"{}\" {} is not expected", tensor.name, shape_text(tensor.shape)));
   }
+  return jobs;
+}
+
+}  // namespace
+
+std::vector<std::string> find_gguf_problems(const GgufFile& file, const ModelConfig& config,
+                                            const Decoder& decoder) {
+  std::vector<std::string> problems;
+  find_jobs(file, config, decoder, problems);
+  return problems;
+}
+
+void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context) {
+  std::vector<std::string> problems;
+  const std::vector<Job> jobs = find_jobs(file, config, decoder, problems);
   if (!problems.empty()) {
     constexpr std::size_t kMostShown = 50;
     std::string list;

@@ -26,29 +26,49 @@ void quantize_tensor(Context& context, const WeightSet& weights, TensorTarget ta
   parameter.write(context, values.view());
 }
 
-}  // namespace
+// Where each base parameter comes from; both lists have the same order.
+struct Places {
+  std::vector<TensorTarget> targets;
+  std::vector<const Parameter*> parameters;
+};
 
-void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
-                        Decoder& decoder, Context& context) {
-  if (const auto gguf = find_gguf(files, path))
-    return load_gguf_weights(GgufFile(files, *gguf), config, decoder, context);
-  const WeightSet weights(files, path);
+Places find_places(const WeightSet& weights, const ModelConfig& config, const Decoder& decoder) {
   // Some GPT-2 files leave the prefix out.
   constexpr std::string_view kPrefix = "transformer.";
   const bool bare = config.names.embedding.starts_with(kPrefix) &&
                     !weights.tensors().contains(config.names.embedding) &&
                     weights.tensors().contains(config.names.embedding.substr(kPrefix.size()));
-  std::vector<TensorTarget> targets;
-  std::vector<const Parameter*> parameters;
+  Places places;
   for (const Parameter& parameter : decoder.parameters().all()) {
     if (parameter.role != ParameterRole::base) continue;
     TensorTarget target{parameter.name, parameter.file_shape(),
                         parameter.quantized() ? View{} : parameter.values(),
                         parameter.layout == FileLayout::transposed && !parameter.vector};
     if (bare && target.name.starts_with(kPrefix)) target.name.erase(0, kPrefix.size());
-    targets.push_back(std::move(target));
-    parameters.push_back(&parameter);
+    places.targets.push_back(std::move(target));
+    places.parameters.push_back(&parameter);
   }
+  return places;
+}
+
+}  // namespace
+
+std::vector<std::string> find_weight_problems(FileSystem& files, const std::string& path,
+                                              const ModelConfig& config, const Decoder& decoder) {
+  if (const auto gguf = find_gguf(files, path))
+    return find_gguf_problems(GgufFile(files, *gguf), config, decoder);
+  const WeightSet weights(files, path);
+  const bool tied = decoder.spec().tied_head;
+  return find_load_problems(weights, find_places(weights, config, decoder).targets,
+                            {1, [tied](std::string_view name) { return may_ignore(name, tied); }});
+}
+
+void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
+                        Decoder& decoder, Context& context) {
+  if (const auto gguf = find_gguf(files, path))
+    return load_gguf_weights(GgufFile(files, *gguf), config, decoder, context);
+  const WeightSet weights(files, path);
+  const auto& [targets, parameters] = find_places(weights, config, decoder);
   const bool tied = decoder.spec().tied_head;
   load_tensors(weights, targets,
                {context.kernel.threads, [tied](std::string_view name) { return may_ignore(name, tied); }});

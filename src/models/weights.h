@@ -14,6 +14,10 @@ namespace lode {
 void load_model_weights(FileSystem& files, const std::string& path, const ModelConfig& config,
                         Decoder& decoder, Context& context);
 
+// What load_model_weights would refuse; empty when it will succeed. Reads no weights.
+std::vector<std::string> find_weight_problems(FileSystem& files, const std::string& path,
+                                              const ModelConfig& config, const Decoder& decoder);
+
 // How each parameter is written, in the order of the list.
 std::vector<TensorSpec> file_tensors(const ParameterList& parameters, DType dtype);
 

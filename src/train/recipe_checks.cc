@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "text/builtin_templates.h"
 
 namespace lode {
 namespace {
@@ -101,6 +102,13 @@ class Checker {
     const bool sft = recipe_.stage == Recipe::Stage::sft;
     for (const char* key : {"default_system", "train_on_prompt", "mask_history", "enable_thinking"}) {
       belongs(key, sft, "stage: sft");
+    }
+    if (!recipe_.chat_template.empty()) {
+      try {
+        find_builtin_template(recipe_.chat_template);
+      } catch (const Error& error) {
+        problem("{}: {}", where("template"), error.what());
+      }
     }
     if (recipe_.train_on_prompt && recipe_.mask_history) {
       problem("train_on_prompt ({}) and mask_history ({}) contradict each other; keep one",

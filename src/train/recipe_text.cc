@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "data/data_sets.h"
 #include "models/hub.h"
 #include "train/keys.h"
 #include "train/recipe.h"
@@ -256,6 +257,17 @@ bool is_glob(const std::string& path) {
   return path.find_first_of("*?[") != std::string::npos;
 }
 
+// "" when a data set of chats is there: a name in dataset_info.json, or files.
+std::string chat_data_problem(FileSystem& files, const Recipe& recipe, std::string_view key,
+                              const std::string& entry) {
+  try {
+    find_data_sets(files, recipe.dataset_dir, {entry});
+    return "";
+  } catch (const Error& error) {
+    return format("\n  {}: {}", key, error.what());
+  }
+}
+
 }  // namespace
 
 void require_recipe_files(FileSystem& files, const Recipe& recipe) {
@@ -265,12 +277,17 @@ void require_recipe_files(FileSystem& files, const Recipe& recipe) {
     missing += format("\n  {}: {}{}", key, path, hint);
   };
   const auto check_data = [&](std::string_view key, const std::vector<std::string>& entries) {
+    if (recipe.stage == Recipe::Stage::sft) {
+      for (const std::string& entry : entries) missing += chat_data_problem(files, recipe, key, entry);
+      return;
+    }
     for (const std::string& path : recipe.data_paths(entries)) {
       const std::string registry =
           join_path(recipe.dataset_dir.empty() ? "." : recipe.dataset_dir, "dataset_info.json");
       const bool has_registry = path.find('.') == std::string::npos && files.exists(registry);
       check(key, path,
-            has_registry ? " (names from dataset_info.json are not read; give the file's path)" : "");
+            has_registry ? " (names from dataset_info.json are read with stage: sft; give the file's path)"
+                         : "");
     }
   };
   if (!looks_like_hub_id(recipe.model_name_or_path))

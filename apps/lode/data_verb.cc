@@ -1,0 +1,120 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+
+#include "core/fail.h"
+#include "core/file.h"
+#include "data/inspect.h"
+#include "models/hub.h"
+#include "train/chat_setup.h"
+#include "train/data_setup.h"
+#include "train/engine.h"
+#include "train/inspect_model.h"
+#include "train/model_setup.h"
+#include "verbs.h"
+
+namespace lode {
+namespace {
+
+struct DataArguments {
+  std::vector<std::string> recipe;  // path and overrides
+  std::int64_t samples = 3;
+  bool json = false, no_color = false;
+};
+
+struct InspectedSet {
+  std::string name;
+  DataSummary summary;
+};
+
+Json sample_json(const InspectedSample& sample) {
+  Json tokens = Json::array();
+  for (const InspectedToken& token : sample.tokens)
+    tokens.push_back(Json::object({{"id", token.id}, {"text", token.text}, {"weight", token.weight}}));
+  return Json::object({{"origin", sample.origin},
+                       {"set", sample.set},
+                       {"length", sample.length},
+                       {"targets", sample.targets},
+                       {"tokens", std::move(tokens)}});
+}
+
+void print_json(const std::string& source, const std::vector<InspectedSet>& sets,
+                const std::vector<InspectedSample>& samples) {
+  Json json = Json::object({{"template", source.empty() ? Json() : Json(source)}}), eval = Json::object();
+  Json list = Json::array();
+  for (const InspectedSet& set : sets) {
+    (&set == &sets.front() ? json["train"] : eval[set.name]) = set.summary.to_json();
+  }
+  json["eval"] = std::move(eval);
+  for (const InspectedSample& sample : samples) list.push_back(sample_json(sample));
+  json["samples"] = std::move(list);
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
+void print_text(const std::string& source, const std::vector<InspectedSet>& sets,
+                const std::vector<InspectedSample>& samples, bool colour) {
+  for (const InspectedSample& sample : samples) std::printf("%s\n", render_sample(sample, colour).c_str());
+  if (!source.empty()) std::printf("chat template: %s\n", source.c_str());
+  for (const InspectedSet& set : sets) {
+    std::printf("%s:\n", set.name.c_str());
+    for (const std::string& line : set.summary.lines()) std::printf("  %s\n", line.c_str());
+  }
+}
+
+void inspect(const DataArguments& arguments) {
+  FileSystem& files = real_files();
+  const Recipe recipe = recipe_from_arguments(files, arguments.recipe);
+  if (recipe.streaming)
+    fail(ErrorKind::usage, "streaming: there is nothing prepared to inspect; set it to false");
+  require_recipe_files(files, recipe);
+  Log log;
+  const std::string model_path = resolve_model_path(files, recipe.model_name_or_path);
+  const ModelParts parts =
+      read_model_parts(files, model_path, resolve_model_path(files, recipe.tokenizer_name_or_path));
+  const Engine engine({.threads = static_cast<int>(recipe.num_threads)});
+  const DataSets data = prepare_data_sets(files, recipe, parts.tokenizer, engine.threads(), log);
+  std::vector<InspectedSet> sets = {{"train", summarize(*data.train, parts.tokenizer)}};
+  for (const EvalRows& set : data.eval) sets.push_back({set.name, summarize(*set.rows, parts.tokenizer)});
+  if (!recipe.train_from_scratch) {
+    for (InspectedSet& set : sets) {
+      std::vector<std::int32_t> ids;
+      for (const SpecialTokenCount& token : set.summary.special_tokens) ids.push_back(token.id);
+      set.summary.untrained = find_untrained_rows(files, model_path, parts.config, ids);
+    }
+  }
+  std::string source;
+  if (recipe.stage == Recipe::Stage::sft &&
+      (parts.tokenizer.chat_template() || !recipe.chat_template.empty())) {
+    Log silent(false);  // the preparation has said what there is to say
+    source = resolve_chat_template(parts.tokenizer, recipe.chat_template, silent).source;
+  }
+  const auto samples = inspect_samples(*data.train, parts.tokenizer, arguments.samples);
+  const bool colour = !arguments.no_color && ::isatty(STDOUT_FILENO) == 1;
+  if (arguments.json) {
+    print_json(source, sets, samples);
+  } else {
+    print_text(source, sets, samples, colour);
+  }
+}
+
+}  // namespace
+
+void add_data_verb(CLI::App& app) {
+  CLI::App* verb = app.add_subcommand("data", "Look into training data");
+  verb->require_subcommand(1);
+  const auto arguments = std::make_shared<DataArguments>();
+  CLI::App* command =
+      verb->add_subcommand("inspect", "Show what a recipe's data become: trained and masked tokens, figures");
+  command->add_option("recipe", arguments->recipe, "a recipe's path, then key=value ...")->required();
+  command->add_option("--samples,-n", arguments->samples, "how many samples are shown")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command->add_flag("--json", arguments->json, "print JSON");
+  command->add_flag("--no-color", arguments->no_color,
+                    "mark trained text with \xc2\xab \xc2\xbb instead of colours, as without a terminal");
+  command->callback([arguments] { inspect(*arguments); });
+}
+
+}  // namespace lode
