@@ -22,7 +22,6 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Names of a parameter's state tensors, as in the reference's state dicts ("exp_avg").
   virtual std::vector<std::string> state_names(const Parameter& parameter) const = 0;
-  std::vector<std::string> state_names() const { return state_names(Parameter()); }
   // The state tensors of one parameter, in that order, zero at the start unless it says otherwise.
   virtual std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const = 0;
   // One update in place; also refreshes the parameter's bf16 copy when it has one.
@@ -59,7 +58,6 @@ class ParameterUpdater {
   std::int64_t time() const { return time_; }
   // Goes on behind step `time`; before the states of a checkpoint are read.
   void set_time(Context& context, std::int64_t time);
-  void set_time(std::int64_t time) { time_ = time; }
   const Optimizer& optimizer() const { return *optimizer_; }
   // states()[i]: of parameters.all()[i].
   std::vector<std::vector<Tensor>>& states() { return states_; }

@@ -228,13 +228,7 @@ void add_step_keys(KeyTable& t) {
 
 void add_optimizer_keys(KeyTable& t) {
   t.group("optimizer");
-  t.text_choice("optim", &Recipe::optim,
-                {{"adamw_torch", "adamw_torch", {"adamw", "adamw_torch_fused", "adamw_hf", "adam"}}},
-                {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit", "paged_adamw_32bit", "adafactor", "sgd",
-                 "lion_8bit", "lion_32bit", "galore_adamw", "galore_adafactor", "apollo_adamw", "adam_mini",
-                 "muon", "lomo", "schedule_free_adamw"},
-                "The optimizer: adamw_torch is AdamW with decoupled weight decay.")
-      .alias("optimizer", kMegatron);
+  add_optimizer_choice_keys(t);
   t.number("learning_rate", &Recipe::learning_rate, kAtLeast0, "Highest learning rate.")
       .alias("lr", kMegatron)
       .other_default(kSwift, "1e-5");
@@ -413,7 +407,9 @@ std::vector<Key> make_keys() {
   add_schedule_keys(table);
   add_evaluation_keys(table);
   add_output_keys(table);
-  for (Key& key : keys) key.conditional |= key.name.starts_with("lr_scheduler_kwargs.");
+  for (Key& key : keys) {
+    key.conditional |= key.name.starts_with("lr_scheduler_kwargs.") || is_optimizer_option(key.name);
+  }
   add_other_keys(keys);
   return keys;
 }

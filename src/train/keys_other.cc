@@ -80,11 +80,6 @@ void add_keys_to_come(KeyTable& t) {
                            "sequence_parallel",
                            "load_in_4bit",
                            "load_in_8bit",
-                           "use_galore",
-                           "use_apollo",
-                           "use_badam",
-                           "use_adam_mini",
-                           "use_muon",
                            "use_dora",
                            "pissa_init",
                            "resume_only_model",
@@ -109,11 +104,6 @@ void add_keys_to_come(KeyTable& t) {
   }
   t.not_yet("disable_gradient_checkpointing", {"true"});
   for (const char* name : {"loraplus_lr_ratio",
-                           "optim_args",
-                           "optim_target_modules",
-                           "galore_rank",
-                           "apollo_rank",
-                           "badam_mode",
                            "pref_beta",
                            "pref_loss",
                            "num_generations",

@@ -11,10 +11,11 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "train/recipe_optimizer.h"
 
 namespace lode {
 
-struct Recipe {
+struct Recipe : OptimizerRecipe {
   enum class Packing { best_fit, blocks };  // isolated samples in bins, or the token stream cut into rows
   enum class TooLong { truncate, split, drop };  // documents longer than cutoff_len
   enum class BadRecord { fail, skip };           // a record that cannot be read
@@ -99,8 +100,7 @@ struct Recipe {
   std::int64_t max_bad_steps = 3;  // consecutive steps with a non-finite loss or gradient before giving up
   bool strict = false;             // a substitution is an error before the first step
 
-  // Optimizer
-  std::string optim = "adamw_torch";
+  // Optimizer, beside OptimizerRecipe
   double learning_rate = 5e-5;
   double weight_decay = 0;
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;

@@ -292,6 +292,7 @@ void check_recipe(Recipe& recipe, RecipeReading& reading) {
   checker.streaming();
   checker.tuning();
   checker.chat();
+  check_optimizer(recipe, reading);
   checker.schedule();
   checker.evaluation();
   add_notices(recipe);

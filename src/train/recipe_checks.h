@@ -30,5 +30,7 @@ struct RecipeReading {
 // Fills what depends on other keys, adds contradictions and missing keys to the problems, and the notices of
 // meaning.
 void check_recipe(Recipe& recipe, RecipeReading& reading);
+// Of the optimizer's keys; optimizer_checks.cc.
+void check_optimizer(const Recipe& recipe, RecipeReading& reading);
 
 }  // namespace lode

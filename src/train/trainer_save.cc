@@ -125,12 +125,12 @@ CheckpointContents Trainer::checkpoint_contents() {
   }
   if (!recipe_.save_only_model) {
     make_updater();
-    const auto names = updater_->optimizer().state_names();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto names = updater_->state_names(i);
       for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
         const View view = updater_->states()[i][k].view();
         contents.optimizer.push_back(
-            {{format("{}.{}", parameters[i].name, names[k]), DType::f32, {view.rows, view.cols}}, view, i});
+            {{format("{}.{}", parameters[i].name, names[k]), view.dtype, {view.rows, view.cols}}, view, i});
       }
     }
   }

@@ -6,6 +6,7 @@
 #include "models/hub.h"
 #include "models/peft.h"
 #include "models/weights.h"
+#include "train/optimizer_setup.h"
 #include "train/trainer.h"
 
 namespace lode {
@@ -86,6 +87,7 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   schedule_ = make_schedule(recipe_, total_steps_);
   make_state();
   make_model();
+  if (recipe_.use_badam) make_updater();  // it says which layers have gradients
   decoder_->parameters().allocate_gradients();
   writer_ = std::make_unique<CheckpointWriter>(files_);
 }
@@ -136,6 +138,8 @@ void Trainer::make_model() {
 void Trainer::read_parts() {
   model_path_ = resolve_model_path(files_, recipe_.model_name_or_path);
   parts_ = read_model_parts(files_, model_path_, resolve_model_path(files_, recipe_.tokenizer_name_or_path));
+  if (!recipe_.adapter_name_or_path.empty())
+    require_adapter_tokenizer(files_, recipe_.adapter_name_or_path, parts_->tokenizer);
   const DecoderSpec& spec = parts_->config.spec;
   if (recipe_.cutoff_len > spec.max_positions) {
     const auto text = format("cutoff_len {} is beyond the model's {} positions ({})", recipe_.cutoff_len,
@@ -161,7 +165,7 @@ void Trainer::make_state() {
   state_.data_seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
   state_.data_fingerprint = data_.stream ? data_.stream->fingerprint() : data_.train->fingerprint();
   state_.tokenizer_fingerprint = parts_->tokenizer.fingerprint();
-  state_.optimizer = recipe_.optim;
+  state_.optimizer = optimizer_name(recipe_);
   state_.bf16 = engine_.dtype() == DType::bf16;
   state_.recipe = recipe_.to_json();
   if (!resumed_) return;
@@ -187,9 +191,13 @@ void Trainer::make_state() {
 
 void Trainer::make_updater() {
   if (updater_) return;
-  updater_ = std::make_unique<ParameterUpdater>(
-      engine_.context(), decoder_->parameters(),
-      make_adamw({recipe_.adam_beta1, recipe_.adam_beta2, recipe_.adam_epsilon, recipe_.weight_decay}));
+  const ParameterList& parameters = decoder_->parameters();
+  const OptimizerOptions options = optimizer_options(recipe_, decoder_->spec().head_dim);
+  check_optimizer_targets(options, parameters);
+  const std::string coverage = describe_optimizer_coverage(options, parameters);
+  if (!coverage.empty()) log_.info("{}: {}", optimizer_name(recipe_), coverage);
+  updater_ =
+      std::make_unique<ParameterUpdater>(engine_.context(), decoder_->parameters(), make_optimizer(options));
 }
 
 void Trainer::load_optimizer() {
@@ -201,17 +209,17 @@ void Trainer::load_optimizer() {
          resumed_->path);
   }
   make_updater();
-  const auto names = updater_->optimizer().state_names();
+  updater_->set_time(engine_.context(), state_.updates);
   const auto& parameters = decoder_->parameters().all();
   std::vector<TensorTarget> targets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto names = updater_->state_names(i);
     for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
       const View view = updater_->states()[i][k].view();
       targets.push_back({format("{}.{}", parameters[i].name, names[k]), {view.rows, view.cols}, view});
     }
   }
   load_tensors(WeightSet(files_, optimizer_file), targets, {.threads = engine_.threads()});
-  updater_->set_time(state_.updates);
 }
 
 RunInfo Trainer::run_info() {
@@ -255,7 +263,8 @@ RunInfo Trainer::run_info() {
   const auto held =
       static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
   const auto n = static_cast<std::uint64_t>(info.trainable_parameters);
-  info.memory_plan = {{"weights", held}, {"gradients", 4 * n}, {"optimizer", 8 * n}};
+  make_updater();
+  info.memory_plan = {{"weights", held}, {"gradients", 4 * n}, {"optimizer", updater_->state_bytes()}};
   if (engine_.dtype() == DType::bf16) info.memory_plan.push_back({"derived", 2 * n});
   return info;
 }

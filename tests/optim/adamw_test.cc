@@ -84,7 +84,7 @@ TEST_F(AdamWTest, TenStepsEqualTorch) {
                 1e-6 * norm);
     updater.step(context, 0.01 * (step + 1) / 10, clip_factor(norm, 1.5), {});
   }
-  EXPECT_EQ(updater.optimizer().state_names(), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(updater.state_names(0), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
   for (std::size_t i = 0; i < 2; ++i) {
     const Parameter& p = list.all()[i];
     const auto& state = updater.states()[i];

@@ -72,7 +72,31 @@ const std::vector<Sample> kSamples = {
     {"num_threads", "1", ""},
     {"max_bad_steps", "5", ""},
     {"strict", "true", ""},
-    {"optim", "adamw_torch", ""},
+    {"optim", "adamw_bnb_8bit", ""},
+    {"optim_args", "\"momentum=0.9, nesterov=true\"", "optim: sgd\n"},
+    {"optim_target_modules", "[q_proj]", "optim: galore_adamw\n"},
+    {"use_adam_mini", "true", ""},
+    {"use_muon", "true", ""},
+    {"use_galore", "true", "optim: paged_adamw_8bit\n"},
+    {"galore_target", "[q_proj, mlp.up_proj]", "use_galore: true\n"},
+    {"galore_rank", "8", "use_galore: true\n"},
+    {"galore_update_interval", "50", "use_galore: true\n"},
+    {"galore_scale", "0.25", "use_galore: true\n"},
+    {"galore_proj_type", "reverse_std", "use_galore: true\n"},
+    {"use_apollo", "true", ""},
+    {"apollo_target", "[q_proj]", "use_apollo: true\n"},
+    {"apollo_rank", "1", "use_apollo: true\n"},
+    {"apollo_update_interval", "50", "use_apollo: true\n"},
+    {"apollo_scale", "128", "use_apollo: true\n"},
+    {"apollo_proj", "random", "use_apollo: true\n"},
+    {"apollo_proj_type", "left", "use_apollo: true\n"},
+    {"apollo_scale_type", "tensor", "use_apollo: true\n"},
+    {"apollo_scale_front", "true", "use_apollo: true\n"},
+    {"use_badam", "true", ""},
+    {"badam_mode", "layer", "use_badam: true\n"},
+    {"badam_start_block", "3", "use_badam: true\n"},
+    {"badam_switch_mode", "random", "use_badam: true\n"},
+    {"badam_switch_interval", "10", "use_badam: true\n"},
     {"learning_rate", "1e-3", ""},
     {"weight_decay", "0.1", ""},
     {"adam_beta1", "0.8", ""},
@@ -112,7 +136,8 @@ const std::vector<Sample> kSamples = {
 
 TEST(RecipeKeys, EveryKeyCanBeSetAndTheResolvedRecipeReadsBack) {
   std::set<std::string> tried;
-  const std::set<std::string> single = {"stage", "finetuning_type", "optim"};  // one value so far
+  const std::set<std::string> single = {"stage", "finetuning_type", "apollo_proj",
+                                        "badam_mode"};  // one value so far
   for (const Sample& sample : kSamples) {
     SCOPED_TRACE(sample.key);
     tried.insert(sample.key);
@@ -133,6 +158,37 @@ TEST(RecipeKeys, EveryKeyCanBeSetAndTheResolvedRecipeReadsBack) {
       EXPECT_TRUE(tried.contains(key.name)) << key.name << " has no sample";
     }
   }
+}
+
+std::string refusal(const std::string& lines) {
+  try {
+    recipe_from_text(kMinimal + lines, "r.yaml", {});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(RecipeKeys, OptimizersContradictEachOther) {
+  const auto says = [](const std::string& lines, const std::string& part) {
+    EXPECT_NE(refusal(lines).find(part), std::string::npos) << lines << "-> " << refusal(lines);
+  };
+  says("use_galore: true\nuse_muon: true\n", "use_galore (r.yaml:4) and use_muon (r.yaml:5) contradict");
+  says("use_muon: true\noptim: sgd\n", "use_muon (r.yaml:4) and optim: sgd (r.yaml:5) contradict");
+  says("use_galore: true\nfinetuning_type: lora\n", "needs finetuning_type full or freeze");
+  says("optim: apollo_adamw\nfinetuning_type: lora\n", "needs finetuning_type full or freeze");
+  says("galore_rank: 8\n", "galore_rank (r.yaml:4) means nothing without use_galore: true");
+  says("optim_target_modules: [q_proj]\n", "means nothing without optim: galore_adamw");
+  says("optim: sgd\noptim_args: momentun=0.9\n",
+       "sgd has no option \"momentun\"; it has momentum, dampening");
+  says("optim: sgd\noptim_args: nesterov=true\n", "nesterov needs a momentum");
+  says("optim: muon\noptim_args: ns_steps=many\n", "ns_steps: expected a number, found \"many\"");
+  says("optim: muon\noptim_args: adjust_lr_fn=x\n", "expected one of original, match_rms_adamw");
+  says("optim_args: momentum=0.9\n", "adamw_torch has no option \"momentum\"; it has none");
+  says("use_galore: true\ngalore_layerwise: true\n", "galore_layerwise");
+  says("optim: lomo\n", "lomo");
+  EXPECT_EQ(refusal("use_galore: true\noptim: adamw_8bit\n"), "");
+  EXPECT_EQ(refusal("galore_rank: 16\ngalore_layerwise: false\n"), "") << "the default asks for nothing";
 }
 
 TEST(RecipeKeys, NamesAreUnique) {

@@ -188,7 +188,7 @@ TEST(Recipe, WhatIsNotSupportedYetSaysSo) {
   EXPECT_HAS(problem_of("stage: dpo\n"), "not supported yet by lode: stage dpo (available: pt or sft)");
   EXPECT_HAS(problem_of("finetuning_type: oft\n"), "not supported yet by lode: finetuning_type oft");
   EXPECT_HAS(problem_of("report_to: [tensorboard, wandb]\n"), "not supported yet by lode: report_to wandb");
-  EXPECT_HAS(problem_of("optim: galore_adamw\n"), "not supported yet by lode: optim galore_adamw");
+  EXPECT_HAS(problem_of("optim: lomo\n"), "not supported yet by lode: optim lomo");
   EXPECT_HAS(problem_of("deepspeed: ds.json\n"), "not supported yet by lode: deepspeed");
   EXPECT_HAS(problem_of("tensor_model_parallel_size: 2\n"), "not supported yet");
   EXPECT_HAS(problem_of("training:\n  checkpoint:\n    double_buffer: true\n"), "not supported yet");
