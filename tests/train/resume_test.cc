@@ -37,6 +37,7 @@ void expect_equal(const RunTrace& now, const RunTrace& unbroken, const std::stri
 struct Form {
   std::string name;
   Overrides overrides;
+  int stride = 1;
 };
 
 class ResumeAnywhere : public testing::TestWithParam<Form> {};
@@ -47,21 +48,31 @@ TEST_P(ResumeAnywhere, EqualsTheUnbrokenRun) {
   run.train(recipe);
   const RunTrace unbroken = trace_of(run / "out");
   ASSERT_FALSE(unbroken.metrics.empty());
-  const int stride = GetParam().name == "threads" ? 4 : 1;  // slow where the cores are busy
-  for (int step = 1; step < 14; step += stride) {
+  for (int step = 1; step < 14; step += GetParam().stride) {
     const std::string from = run / format("out/checkpoint-{}", step);
     run.train(with(recipe, {"resume_from_checkpoint=" + from}));
     expect_equal(trace_of(run / "out"), unbroken, format("resumed at step {}", step));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Train, ResumeAnywhere,
-                         testing::Values(Form{"f32", {}}, Form{"bf16", {"bf16=true"}},
-                                         Form{"threads", {"num_threads=2"}},
-                                         Form{"dropout", {"model_name_or_path=@/gpt2.json"}},
-                                         Form{"blocks", {"packing_strategy=blocks"}},
-                                         Form{"unpacked", {"packing=false"}}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Train, ResumeAnywhere,
+    testing::Values(Form{"f32", {}}, Form{"bf16", {"bf16=true"}},
+                    Form{"threads", {"num_threads=2"}, 4},  // slow where the cores are busy
+                    Form{"dropout", {"model_name_or_path=@/gpt2.json"}},
+                    Form{"blocks", {"packing_strategy=blocks"}}, Form{"unpacked", {"packing=false"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, ResumeAnywhere,
+    testing::Values(
+        Form{"adamw_8bit", {"optim=adamw_8bit", "optim_args='min_8bit_size=1'"}, 4},
+        Form{"adafactor", {"optim=adafactor", "optim_args='beta1=0.9,scale_parameter=true'"}, 4},
+        Form{"muon", {"use_muon=true", "bf16=true"}, 4},
+        Form{"galore", {"use_galore=true", "galore_rank=2", "galore_update_interval=3"}, 4},
+        Form{"apollo", {"use_apollo=true", "apollo_rank=2", "apollo_update_interval=3"}, 4},
+        Form{"badam", {"use_badam=true", "badam_switch_mode=random", "badam_switch_interval=2"}, 1}),
+    [](const auto& info) { return info.param.name; });
 
 TEST(Resume, AStreamGoesOnWhereItStopped) {
   const TinyRun run;
