@@ -1,8 +1,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 
 #include "core/fail.h"
 #include "core/file.h"
@@ -63,6 +65,22 @@ void print_text(const std::string& source, const std::vector<InspectedSet>& sets
   }
 }
 
+// Special tokens of the samples that the base never trained.
+void mark_untrained(FileSystem& files, const std::string& model_path, const ModelConfig& config,
+                    std::vector<InspectedSet>& sets) {
+  std::set<std::int32_t> used;
+  for (const InspectedSet& set : sets) {
+    for (const SpecialTokenCount& token : set.summary.special_tokens) used.insert(token.id);
+  }
+  const auto untrained = find_untrained_rows(files, model_path, config, {used.begin(), used.end()});
+  for (InspectedSet& set : sets) {
+    for (const SpecialTokenCount& token : set.summary.special_tokens) {
+      if (std::ranges::find(untrained, token.id) != untrained.end())
+        set.summary.untrained.push_back(token.id);
+    }
+  }
+}
+
 void inspect(const DataArguments& arguments) {
   FileSystem& files = real_files();
   const Recipe recipe = recipe_from_arguments(files, arguments.recipe);
@@ -77,13 +95,7 @@ void inspect(const DataArguments& arguments) {
   const DataSets data = prepare_data_sets(files, recipe, parts.tokenizer, engine.threads(), log);
   std::vector<InspectedSet> sets = {{"train", summarize(*data.train, parts.tokenizer)}};
   for (const EvalRows& set : data.eval) sets.push_back({set.name, summarize(*set.rows, parts.tokenizer)});
-  if (!recipe.train_from_scratch) {
-    for (InspectedSet& set : sets) {
-      std::vector<std::int32_t> ids;
-      for (const SpecialTokenCount& token : set.summary.special_tokens) ids.push_back(token.id);
-      set.summary.untrained = find_untrained_rows(files, model_path, parts.config, ids);
-    }
-  }
+  if (!recipe.train_from_scratch) mark_untrained(files, model_path, parts.config, sets);
   std::string source;
   if (recipe.stage == Recipe::Stage::sft &&
       (parts.tokenizer.chat_template() || !recipe.chat_template.empty())) {

@@ -378,9 +378,10 @@ std::vector<double> mean_of(KernelContext& context, const FileRows& rows) {
     const std::int64_t count = std::min(kChunk, rows.rows - first);
     dequantize_rows(context, rows.format, rows.data, first,
                     {values.data(), DType::f32, count, rows.cols, rows.cols});
-    for (std::int64_t i = 0; i < count * rows.cols; ++i)
-      mean[static_cast<std::size_t>(i % rows.cols)] +=
-          static_cast<double>(values[static_cast<std::size_t>(i)]);
+    for (std::int64_t r = 0; r < count; ++r) {
+      const float* row = values.data() + r * rows.cols;
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += static_cast<double>(row[i]);
+    }
   }
   for (double& value : mean) value /= static_cast<double>(rows.rows);
   return mean;
@@ -407,6 +408,7 @@ std::vector<std::int32_t> find_untrained_rows(FileSystem& files, const std::stri
   const auto rows = gguf ? gguf_embedding(files, *gguf, config) : safetensors_embedding(files, path, config);
   if (!rows || rows->rows == 0 || ids.empty()) return {};
   std::unordered_map<std::string_view, int> counts;
+  counts.reserve(static_cast<std::size_t>(rows->rows));
   for (std::int64_t r = 0; r < rows->rows; ++r) ++counts[rows->row(r)];
   Engine engine({.threads = 0});
   KernelContext& context = engine.context().kernel;

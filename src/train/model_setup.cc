@@ -1,11 +1,13 @@
 #include "train/model_setup.h"
 
+#include "io/checkpoint.h"
 #include "models/gguf_config.h"
 #include "models/gguf_load.h"
 #include "models/hub.h"
 #include "models/peft.h"
 #include "models/weights.h"
 #include "text/gguf_tokenizer.h"
+#include "train/run_state.h"
 
 namespace lode {
 namespace {
@@ -67,6 +69,17 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path,
   load_model_weights(files, base, parts.config, *decoder, engine.context());
   if (!adapter.empty()) load_peft(files, adapter, engine.context(), *decoder);
   return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder), base, adapter};
+}
+
+void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer) {
+  const std::string file = join_path(adapter, "lode_state.json");
+  if (!files.exists(file)) return;
+  const RunState saved = RunState::from_json(read_checkpoint_state(files, adapter), file);
+  if (saved.tokenizer_fingerprint == tokenizer.fingerprint()) return;
+  fail(ErrorKind::data,
+       "{}: the adapter was trained with another tokenizer (fingerprint {}) than the model's ({}): name its "
+       "own with tokenizer_name_or_path",
+       adapter, saved.tokenizer_fingerprint, tokenizer.fingerprint());
 }
 
 WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,

@@ -34,6 +34,10 @@ struct Model {
 // puts one on `path`.
 Model load_model(FileSystem& files, Engine& engine, const std::string& path, const std::string& adapter = {});
 
+// An adapter that a run of ours saved goes on with the tokenizer that it was trained with; throws Error(data)
+// for another one. Adapters from elsewhere say nothing about theirs.
+void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer);
+
 // Which weights a recipe trains and how the others are kept.
 WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
                            const ModelConfig& config, DType compute);
