@@ -31,7 +31,8 @@ struct Files {
     });
   }
   std::string load(TinyModel& model) const {
-    return error_of([&] { load_model_weights(real_files(), folder.path(), model.config, model.decoder, model.context); });
+    return error_of(
+        [&] { load_model_weights(real_files(), folder.path(), model.config, model.decoder, model.context); });
   }
 };
 
