@@ -89,19 +89,20 @@ void inspect(const DataArguments& arguments) {
   require_recipe_files(files, recipe);
   Log log;
   const std::string model_path = resolve_model_path(files, recipe.model_name_or_path);
-  const ModelParts parts =
+  ModelParts parts =
       read_model_parts(files, model_path, resolve_model_path(files, recipe.tokenizer_name_or_path));
+  std::string source;
+  if (recipe.stage == Recipe::Stage::sft) {
+    if (!recipe.chat_template.empty()) source = "template " + recipe.chat_template;
+    if (parts.tokenizer.chat_template()) source = "the model's own";
+    // A named template that differs from the model's own is still said by the preparation.
+    parts.tokenizer = with_named_template(parts.tokenizer, recipe.chat_template);
+  }
   const Engine engine({.threads = static_cast<int>(recipe.num_threads)});
   const DataSets data = prepare_data_sets(files, recipe, parts.tokenizer, engine.threads(), log);
   std::vector<InspectedSet> sets = {{"train", summarize(*data.train, parts.tokenizer)}};
   for (const EvalRows& set : data.eval) sets.push_back({set.name, summarize(*set.rows, parts.tokenizer)});
   if (!recipe.train_from_scratch) mark_untrained(files, model_path, parts.config, sets);
-  std::string source;
-  if (recipe.stage == Recipe::Stage::sft &&
-      (parts.tokenizer.chat_template() || !recipe.chat_template.empty())) {
-    Log silent(false);  // the preparation has said what there is to say
-    source = resolve_chat_template(parts.tokenizer, recipe.chat_template, silent).source;
-  }
   const auto samples = inspect_samples(*data.train, parts.tokenizer, arguments.samples);
   const bool colour = !arguments.no_color && ::isatty(STDOUT_FILENO) == 1;
   if (arguments.json) {

@@ -55,11 +55,7 @@ void converse(const GenerateArguments& arguments, Engine& engine, Model& model) 
   Log log;
   const ResolvedTemplate resolved = resolve_chat_template(model.tokenizer, arguments.chat_template, log);
   ChatOptions options{arguments.options, arguments.system, template_variables(arguments.thinking)};
-  options.generate.stop_ids = model.tokenizer.stop_ids();
-  // The end of a turn ends an answer, whatever the model's files call the end.
-  for (const std::string_view token : {"<|im_end|>", "<|eot_id|>", "<end_of_turn>"}) {
-    if (const auto id = model.tokenizer.token_id(token)) options.generate.stop_ids.push_back(*id);
-  }
+  options.generate.stop_ids = answer_ends(resolved.chat_template, model.tokenizer);
   ChatSession session(engine.context(), *model.decoder, model.tokenizer, resolved.chat_template, options);
   const auto answer = [&](const std::string& text) {
     const Generated out = arguments.json

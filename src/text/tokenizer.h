@@ -78,7 +78,8 @@ class Tokenizer {
 
   const ChatTemplates& chat_templates() const;
   std::optional<std::string> chat_template(std::string_view name = "default") const;
-  Tokenizer with_chat_template(std::string text) const;  // replaces "default"
+  // Replaces "default"; generation ends at `stop_ids` too.
+  Tokenizer with_chat_template(std::string text, const std::vector<std::int32_t>& stop_ids = {}) const;
 
   // Copies with more added tokens, with the next free ids; what is there already keeps its id (and becomes
   // special by add_special_tokens). Throws Error(usage) for an empty token.

@@ -87,7 +87,7 @@ std::optional<std::string> Tokenizer::chat_template(std::string_view name) const
   return std::nullopt;
 }
 
-Tokenizer Tokenizer::with_chat_template(std::string text) const {
+Tokenizer Tokenizer::with_chat_template(std::string text, const std::vector<std::int32_t>& stop_ids) const {
   text::TokenizerSpec spec = state_->spec;
   std::erase_if(spec.templates, [](const auto& entry) { return entry.first == "default"; });
   if (spec.config.is_object()) {  // older readers look there only, so it must not say something else
@@ -95,6 +95,7 @@ Tokenizer Tokenizer::with_chat_template(std::string text) const {
                   [](const auto& member) { return member.first == "chat_template"; });
   }
   spec.templates.emplace(spec.templates.begin(), "default", std::move(text));
+  spec.stop_ids.insert(spec.stop_ids.end(), stop_ids.begin(), stop_ids.end());
   return from_spec(std::move(spec), "tokenizer");
 }
 

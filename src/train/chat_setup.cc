@@ -1,5 +1,7 @@
 #include "train/chat_setup.h"
 
+#include <algorithm>
+
 #include "core/fail.h"
 #include "text/builtin_templates.h"
 
@@ -46,6 +48,32 @@ ResolvedTemplate resolve_chat_template(const Tokenizer& tokenizer, const std::st
     log.warning("template {} is not what the model's own chat template gives; the model's own is used", name);
   }
   return {std::move(chat_template), "the model's own"};
+}
+
+std::vector<std::int32_t> answer_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer) {
+  std::vector<std::int32_t> ends = tokenizer.stop_ids();
+  const Json messages = Json::Array{message("user", "Q?"), message("assistant", "A.")};
+  std::string answer;
+  try {
+    const RenderedChat chat = chat_template.render(messages);
+    for (const MessageSpan& span : chat.spans) {
+      if (span.trained) answer += chat.text.substr(span.begin, span.end - span.begin);
+    }
+  } catch (const Error&) {  // a template that wants more than a question
+  }
+  const std::vector<std::int32_t> ids = tokenizer.encode(answer);
+  if (!ids.empty() && tokenizer.is_special(ids.back()) && std::ranges::find(ends, ids.back()) == ends.end())
+    ends.push_back(ids.back());
+  std::ranges::sort(ends);
+  return ends;
+}
+
+Tokenizer with_named_template(const Tokenizer& tokenizer, const std::string& name) {
+  if (name.empty() || tokenizer.chat_template()) return tokenizer;
+  std::string source(find_builtin_template(name).source);
+  const auto chat_template =
+      ChatTemplate::parse(source, format("template {}", name), tokenizer.named_tokens());
+  return tokenizer.with_chat_template(std::move(source), answer_ends(chat_template, tokenizer));
 }
 
 Json template_variables(std::optional<bool> enable_thinking) {

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/log.h"
 #include "text/chat_template.h"
@@ -19,6 +20,14 @@ struct ResolvedTemplate {
 // model's: a difference is said in `log`. Throws Error(usage) for an unknown name (listing the known ones)
 // and when neither exists.
 ResolvedTemplate resolve_chat_template(const Tokenizer& tokenizer, const std::string& name, Log& log);
+
+// Where generation of an answer ends: the tokenizer's own ids, and the special token that the template puts
+// last into an assistant's message.
+std::vector<std::int32_t> answer_ends(const ChatTemplate& chat_template, const Tokenizer& tokenizer);
+
+// A tokenizer without a chat template gets the named one ("": none) and its end of an answer: what a model is
+// fine-tuned with stays with it.
+Tokenizer with_named_template(const Tokenizer& tokenizer, const std::string& name);
 
 // Variables that a recipe hands to the template.
 Json template_variables(std::optional<bool> enable_thinking);

@@ -77,7 +77,9 @@ class Inspector {
   }
 
   void read_tokenizer() {
-    if (gguf_) {
+    if (!out_.adapter.empty() && files_.exists(join_path(out_.adapter, "tokenizer.json"))) {
+      out_.tokenizer = Tokenizer::load(files_, out_.adapter);
+    } else if (gguf_) {
       out_.tokenizer = tokenizer_from_gguf(GgufFile(files_, *gguf_));
     } else if (files_.exists(join_path(folder(), "tokenizer.json"))) {
       out_.tokenizer = Tokenizer::load(files_, folder());

@@ -159,8 +159,8 @@ CheckpointContents Trainer::checkpoint_contents() {
                                 peft_config(decoder_->parameters(), recipe_.model_name_or_path));
   } else {
     contents.files.emplace_back("config.json", saved_config(parts_->config, parts_->tokenizer, DType::f32));
-    contents.files.emplace_back("generation_config.json", saved_generation_config(parts_->tokenizer));
   }
+  contents.files.emplace_back("generation_config.json", saved_generation_config(parts_->tokenizer));
   for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions))
     contents.files.push_back(std::move(file));
   contents.state = state_.to_json();

@@ -6,6 +6,7 @@
 #include "models/hub.h"
 #include "models/peft.h"
 #include "models/weights.h"
+#include "train/chat_setup.h"
 #include "train/optimizer_setup.h"
 #include "train/trainer.h"
 
@@ -140,6 +141,8 @@ void Trainer::read_parts() {
   parts_ = read_model_parts(files_, model_path_, resolve_model_path(files_, recipe_.tokenizer_name_or_path));
   if (!recipe_.adapter_name_or_path.empty())
     require_adapter_tokenizer(files_, recipe_.adapter_name_or_path, parts_->tokenizer);
+  if (recipe_.stage == Recipe::Stage::sft)
+    parts_->tokenizer = with_named_template(parts_->tokenizer, recipe_.chat_template);
   const DecoderSpec& spec = parts_->config.spec;
   if (recipe_.cutoff_len > spec.max_positions) {
     const auto text = format("cutoff_len {} is beyond the model's {} positions ({})", recipe_.cutoff_len,

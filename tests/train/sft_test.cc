@@ -18,7 +18,7 @@ constexpr auto kLlama =
 constexpr std::string_view kNames[] = {"cat", "dog", "day", "mat"};
 constexpr int kNumChats = 16;
 
-Tokenizer make_tokenizer(std::int64_t vocab_size) {
+Tokenizer make_tokenizer(std::int64_t vocab_size, const std::string& eos = "<|im_end|>") {
   int left = 40;
   const auto source = [&](std::string& text) {
     text = "user assistant the cat sat on a mat and saw that big dog to me all day we run";
@@ -27,7 +27,7 @@ Tokenizer make_tokenizer(std::int64_t vocab_size) {
   BpeTrainOptions options;
   options.vocab_size = vocab_size;
   options.special_tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
-  options.named = {"", "<|im_end|>", "<|endoftext|>"};
+  options.named = {"", eos, "<|endoftext|>"};
   return train_bpe(source, options);
 }
 
@@ -227,6 +227,20 @@ TEST_F(Sft, RefusesAnotherTokenizer) {
                 .find("trained with another tokenizer"),
             std::string::npos);
   EXPECT_NE(run_.error(with(on, {"resume_from_checkpoint=" + adapter})).find("tokenizer"), std::string::npos);
+}
+
+TEST_F(Sft, TheNamedTemplateStaysWithTheModel) {
+  make_tokenizer(320, "<|endoftext|>").save(real_files(), run_ / "plain_tok");
+  for (const Overrides& tuning : {kLora, Overrides{"finetuning_type=full"}}) {
+    const Overrides once = {"tokenizer_name_or_path=@/plain_tok", "max_steps=1", "overwrite_output_dir=true"};
+    const auto saved = Tokenizer::load(real_files(), run_.train(with(tuning, once)).result);
+    ASSERT_TRUE(saved.chat_template());
+    EXPECT_NE(saved.chat_template()->find("<|im_start|>"), std::string::npos);
+    const auto turn_end = saved.token_id("<|im_end|>");
+    ASSERT_TRUE(turn_end);
+    EXPECT_EQ(saved.stop_ids(), (std::vector<std::int32_t>{*saved.eos_id(), *turn_end}));
+    EXPECT_EQ(saved.fingerprint(), Tokenizer::load(real_files(), run_ / "plain_tok").fingerprint());
+  }
 }
 
 TEST_F(Sft, RefusesNamesThatDoNotExist) {
