@@ -1,5 +1,6 @@
-// AdamW with moments in 8 bits. The nearest value of a map is found by a table over the upper 16 bits of the
-// magnitude, fine enough that at most one boundary between values falls into an entry, and one comparison.
+// AdamW with moments in 8 bits. The maps are seven decades of equal steps, twice as many in each, so that
+// with u = index + offset (0 signed, 1 unsigned) the exponent of u is the decade and its mantissa the place
+// in it: both ways are arithmetic on a few constants per decade, looked up in a register.
 #include <cmath>
 
 #include "kernels/cpu/ranges.h"
@@ -13,14 +14,14 @@
 #define LODE_OPTIMIZER_8BIT_TABLES
 namespace lode {
 
-// Magnitudes of a map, ascending from 0, with what the search needs.
 struct Map8bit {
-  static constexpr std::int32_t kFirst = (127 - 24) << 7;  // upper half of 2^-24: below it all is 0
-  static constexpr std::int32_t kEntries = (24 << 7) + 1;  // up to 1
-
-  std::array<float, 256> by_code;           // the map itself
-  std::array<float, 256> middle;            // between magnitude k and k + 1; infinite for the last
-  std::array<std::int32_t, kEntries> base;  // magnitude at an entry's lower end
+  std::array<float, 256> by_code;  // the map itself
+  // By the exponent of u: magnitude = slope * mantissa + base.
+  alignas(64) std::array<float, 16> slope{}, base{};
+  // Magnitudes where the groups 1 to 8 begin; by group: u = floor(magnitude * cells + shift), within [low,
+  // high].
+  std::array<float, 8> begin{};
+  alignas(64) std::array<float, 16> cells{}, shift{}, low{}, high{};
   bool is_signed;
 
   explicit Map8bit(bool is_signed);
@@ -57,13 +58,25 @@ Map8bit::Map8bit(bool with_sign) : is_signed(with_sign) {
     }
   }
   by_code[is_signed ? 127 : 0] = 0.0f;
-  middle.fill(INFINITY);
-  for (std::size_t k = 0; k + 1 < count; ++k) middle[k] = (magnitudes[k] + magnitudes[k + 1]) / 2.0f;
-  std::int32_t at = 0;
-  for (std::int32_t e = 0; e < kEntries; ++e) {
-    const float low = std::bit_cast<float>(static_cast<std::uint32_t>(kFirst + e) << 16);
-    while (middle[static_cast<std::size_t>(at)] < low) ++at;
-    base[static_cast<std::size_t>(e)] = at;
+  // Groups: 0, the decades, 1.
+  const int offset = is_signed ? 0 : 1;
+  for (int group = 0; group < 9; ++group) {
+    const int exponent = is_signed ? group - 1 : group;
+    const auto at = static_cast<std::size_t>(group);
+    const std::size_t first =
+        group == 0 ? 0 : (std::size_t{1} << exponent) - static_cast<std::size_t>(offset);
+    if (group > 0) begin[at - 1] = (magnitudes[first - 1] + magnitudes[first]) / 2.0f;
+    low[at] = high[at] = shift[at] = static_cast<float>(first) + static_cast<float>(offset);
+    if (group == 0) continue;
+    const auto e = static_cast<std::size_t>(exponent);
+    base[e] = 1.0f;
+    if (group == 8) continue;
+    const double size = std::pow(10.0, group - 7), steps = std::ldexp(1.0, exponent);
+    slope[e] = static_cast<float>(0.9 * size);
+    base[e] = static_cast<float>(size * (0.1 - 0.9 + 0.45 / steps));
+    cells[at] = static_cast<float>(steps / (0.9 * size));
+    shift[at] = static_cast<float>(steps * (1 - 0.1 / 0.9));
+    high[at] = static_cast<float>(2 * steps - 1);
   }
 }
 
@@ -78,11 +91,33 @@ namespace {
 using Indices = hn::RebindToSigned<Floats>;
 using Bytes = hn::Rebind<std::uint8_t, Floats>;
 
+// Entry `index` of 16.
+template <class Index>
+HWY_INLINE V entry_of(const std::array<float, 16>& table, Index index) {
+  if constexpr (kLanes >= 16) {
+    return hn::TableLookupLanes(hn::LoadU(Floats(), table.data()), hn::IndicesFromVec(Floats(), index));
+  } else {
+    return hn::GatherIndex(Floats(), table.data(), index);
+  }
+}
+
 // 256 values of whole vectors at a time: a partial block lies in padded buffers.
 void dequantize(const Map8bit& map, const std::uint8_t* codes, float absmax, float* out) {
+  const Indices indices;
+  const auto code_of_0 = hn::Set(indices, map.is_signed ? 127 : 0);
+  const auto offset = hn::Set(indices, map.is_signed ? 0 : 1);
   for (std::int64_t i = 0; i < kBlock8bit; i += kLanes) {
-    const auto code = hn::PromoteTo(Indices(), hn::LoadU(Bytes(), codes + i));
-    hn::StoreU(hn::Mul(hn::GatherIndex(Floats(), map.by_code.data(), code), set(absmax)), Floats(), out + i);
+    const auto code = hn::Sub(hn::PromoteTo(indices, hn::LoadU(Bytes(), codes + i)), code_of_0);
+    const auto u = hn::BitCast(indices, hn::ConvertTo(Floats(), hn::Add(hn::Abs(code), offset)));
+    const auto exponent = hn::Max(hn::Sub(hn::ShiftRight<23>(u), hn::Set(indices, 127)), hn::Zero(indices));
+    const V mantissa =
+        hn::BitCast(Floats(), hn::Or(hn::And(u, hn::Set(indices, 0x7fffff)), hn::Set(indices, 0x3f800000)));
+    V value = hn::MulAdd(entry_of(map.slope, exponent), mantissa, entry_of(map.base, exponent));
+    value = hn::IfThenZeroElse(hn::RebindMask(Floats(), hn::Eq(code, hn::Zero(indices))), value);
+    value = hn::Mul(value, set(absmax));
+    hn::StoreU(
+        hn::IfThenElse(hn::RebindMask(Floats(), hn::Lt(code, hn::Zero(indices))), hn::Neg(value), value),
+        Floats(), out + i);
   }
 }
 
@@ -95,16 +130,18 @@ float largest(const float* x) {
 
 float quantize(const Map8bit& map, const float* x, std::uint8_t* codes) {
   const float absmax = largest(x);
-  const V divisor = set(std::max(absmax, 1e-38f));
+  const V inverse = set(1.0f / std::max(absmax, 1e-38f));
   const Indices indices;
   for (std::int64_t i = 0; i < kBlock8bit; i += kLanes) {
-    const V value = hn::Div(hn::LoadU(Floats(), x + i), divisor);
+    const V value = hn::Mul(hn::LoadU(Floats(), x + i), inverse);
     const V size = hn::Min(hn::Abs(value), set(1.0f));
-    const auto entry =
-        hn::Sub(hn::ShiftRight<16>(hn::BitCast(indices, size)), hn::Set(indices, Map8bit::kFirst));
-    const auto base = hn::GatherIndex(indices, map.base.data(), hn::Max(entry, hn::Zero(indices)));
-    const auto above = hn::Gt(size, hn::GatherIndex(Floats(), map.middle.data(), base));
-    auto code = hn::Sub(base, hn::VecFromMask(indices, hn::RebindMask(indices, above)));
+    auto group = hn::Zero(indices);
+    for (const float begin : map.begin) {
+      group = hn::Sub(group, hn::VecFromMask(indices, hn::RebindMask(indices, hn::Gt(size, set(begin)))));
+    }
+    const V cell = hn::Floor(hn::MulAdd(size, entry_of(map.cells, group), entry_of(map.shift, group)));
+    const V u = hn::Min(hn::Max(cell, entry_of(map.low, group)), entry_of(map.high, group));
+    auto code = hn::Sub(hn::ConvertTo(indices, u), hn::Set(indices, map.is_signed ? 0 : 1));
     if (map.is_signed) {
       const auto negative = hn::Min(code, hn::Set(indices, 127));
       const auto is_negative = hn::RebindMask(indices, hn::Lt(value, zero()));
