@@ -10,7 +10,7 @@ valid=examples/sft/valid.jsonl
 mkdir -p "$work"
 
 # How the steps are spelled; $1 names the adapter, nothing the base alone.
-loss() { "$lode" eval "$base" ${1:+--adapter "$1"} --data "$valid" --chat; }
+loss() { "$lode" eval "$base" "$valid" ${1:+--adapter "$1"} --chat; }
 ask() {
   printf '> %s\n' "$2"
   "$lode" generate "$base" ${1:+--adapter "$1"} --chat "$2" --max-new-tokens 80 --temperature 0
