@@ -91,6 +91,7 @@ void inspect(const DataArguments& arguments) {
   const std::string model_path = resolve_model_path(files, recipe.model_name_or_path);
   ModelParts parts =
       read_model_parts(files, model_path, resolve_model_path(files, recipe.tokenizer_name_or_path));
+  parts.tokenizer = with_added_tokens(recipe, parts.tokenizer, parts.config.spec.vocab_size);
   std::string source;
   if (recipe.stage == Recipe::Stage::sft) {
     if (!recipe.chat_template.empty()) source = "template " + recipe.chat_template;

@@ -71,6 +71,16 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path,
   return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder), base, adapter};
 }
 
+Tokenizer with_added_tokens(const Recipe& recipe, const Tokenizer& tokenizer, std::int64_t rows) {
+  if (recipe.add_tokens.empty() && recipe.add_special_tokens.empty()) return tokenizer;
+  Tokenizer grown = tokenizer.add_tokens(recipe.add_tokens).add_special_tokens(recipe.add_special_tokens);
+  if (grown.vocab_size() <= rows) return grown;
+  fail(ErrorKind::usage,
+       "{}: the tokenizer would have {} ids, the model has {} rows, and adding rows is not supported yet: "
+       "leave tokens out, or use ones that the vocabulary keeps free",
+       recipe.add_tokens.empty() ? "add_special_tokens" : "add_tokens", grown.vocab_size(), rows);
+}
+
 void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer) {
   const std::string file = join_path(adapter, "lode_state.json");
   if (!files.exists(file)) return;

@@ -34,6 +34,10 @@ struct Model {
 // puts one on `path`.
 Model load_model(FileSystem& files, Engine& engine, const std::string& path, const std::string& adapter = {});
 
+// The tokenizer with a recipe's add_tokens and add_special_tokens, which must fit the rows that the model has
+// (many keep free ones): Error(usage) otherwise, as rows are not added.
+Tokenizer with_added_tokens(const Recipe& recipe, const Tokenizer& tokenizer, std::int64_t rows);
+
 // An adapter that a run of ours saved goes on with the tokenizer that it was trained with; throws Error(data)
 // for another one. Adapters from elsewhere say nothing about theirs.
 void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer);

@@ -139,6 +139,7 @@ void Trainer::make_model() {
 void Trainer::read_parts() {
   model_path_ = resolve_model_path(files_, recipe_.model_name_or_path);
   parts_ = read_model_parts(files_, model_path_, resolve_model_path(files_, recipe_.tokenizer_name_or_path));
+  parts_->tokenizer = with_added_tokens(recipe_, parts_->tokenizer, parts_->config.spec.vocab_size);
   if (!recipe_.adapter_name_or_path.empty())
     require_adapter_tokenizer(files_, recipe_.adapter_name_or_path, parts_->tokenizer);
   if (recipe_.stage == Recipe::Stage::sft)
