@@ -111,10 +111,13 @@ std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
   if (bytes > kLargestBlock) fail(ErrorKind::memory, "a block of {} cannot be had", format_bytes(bytes));
   std::size_t capacity = capacity_for(bytes);
   std::byte* data;
+  bool zero;
   {
     std::lock_guard lock(mutex_);
     const auto found = free_.lower_bound(capacity);
-    if (found != free_.end() && found->first <= capacity + capacity / 4) capacity = found->first;
+    const bool pooled = found != free_.end() && found->first <= capacity + capacity / 4;
+    if (pooled) capacity = found->first;
+    zero = !pooled;
     data = take(capacity);
     const int t = static_cast<int>(tag);
     use_.current[t] += bytes;
@@ -122,7 +125,7 @@ std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
     use_.total_current += bytes;
     use_.total_peak = std::max(use_.total_peak, use_.total_current);
   }
-  return std::make_shared<Storage>(this, data, bytes, capacity, tag);
+  return std::make_shared<Storage>(this, data, bytes, capacity, tag, zero);
 }
 
 void Memory::release(Storage& storage) {

@@ -40,8 +40,8 @@ class Memory;
 // undefined.
 class Storage {
  public:
-  Storage(Memory* memory, std::byte* data, std::size_t bytes, std::size_t capacity, MemoryTag tag)
-      : memory_(memory), data_(data), bytes_(bytes), capacity_(capacity), tag_(tag) {}
+  Storage(Memory* memory, std::byte* data, std::size_t bytes, std::size_t capacity, MemoryTag tag, bool zero)
+      : memory_(memory), data_(data), bytes_(bytes), capacity_(capacity), tag_(tag), zero_(zero) {}
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -49,6 +49,7 @@ class Storage {
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
   MemoryTag tag() const { return tag_; }
+  bool was_zero() const { return zero_; }  // when it was handed out: fresh from the system
 
  private:
   friend class Memory;
@@ -56,6 +57,7 @@ class Storage {
   std::byte* data_;
   std::size_t bytes_, capacity_;
   MemoryTag tag_;
+  bool zero_;
 };
 
 // A pool of one run. Thread-safe. Must outlive its storages.

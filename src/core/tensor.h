@@ -57,6 +57,8 @@ class Tensor {
   Tensor() = default;
   // Contents start undefined.
   Tensor(Memory& memory, MemoryTag tag, DType dtype, std::int64_t rows, std::int64_t cols);
+  // Its memory came fresh from the system: all zero until something is written.
+  bool was_zero() const { return storage_->was_zero(); }
 
   bool defined() const { return storage_ != nullptr; }
   DType dtype() const { return dtype_; }

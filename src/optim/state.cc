@@ -12,7 +12,8 @@ std::vector<Tensor> zeros(Context& context,
   std::vector<Tensor> state;
   for (const auto& [rows, cols] : shapes) {
     state.emplace_back(context.memory, MemoryTag::optimizer, DType::f32, rows, cols);
-    fill(context.kernel, state.back().view(), 0.0f);
+    // Fresh memory is touched by the first update, not before the first step.
+    if (!state.back().was_zero()) fill(context.kernel, state.back().view(), 0.0f);
   }
   return state;
 }

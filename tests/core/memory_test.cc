@@ -99,5 +99,17 @@ TEST(Tensor, SlicesShareTheStorage) {
   EXPECT_EQ(memory.use().total_current, 48u);
 }
 
+TEST(Memory, SaysWhetherABlockIsStillZero) {
+  Memory memory;
+  for (const std::size_t bytes : {std::size_t{100}, std::size_t{4} << 20}) {
+    auto block = memory.allocate(bytes, MemoryTag::optimizer);
+    EXPECT_TRUE(block->was_zero());
+    EXPECT_EQ(block->data()[bytes - 1], std::byte{0});
+    block->data()[bytes - 1] = std::byte{1};
+    block.reset();
+    EXPECT_FALSE(memory.allocate(bytes, MemoryTag::optimizer)->was_zero());
+  }
+}
+
 }  // namespace
 }  // namespace lode
