@@ -65,6 +65,7 @@ void add_keys_to_come(KeyTable& t) {
                            "fp8",
                            "tokenized_path",
                            "ignore_data_skip",
+                           "resize_vocab",
                            "gradient_checkpointing",
                            "activation_offloading",
                            "do_predict",

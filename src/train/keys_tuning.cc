@@ -55,12 +55,10 @@ void add_base_keys(KeyTable& t) {
          "lm_head).");
   t.number("neftune_noise_alpha", &Recipe::neftune_noise_alpha, kAbove0,
            "Noise on the embeddings in training, uniform within alpha / sqrt(length * width).");
-  t.list("add_tokens", &Recipe::add_tokens, "Tokens added to the vocabulary, unless they are in it.");
+  t.list("add_tokens", &Recipe::add_tokens,
+         "Tokens added to the vocabulary, unless they are in it: in rows of the model that no token has.");
   t.list("add_special_tokens", &Recipe::add_special_tokens, "The same as special tokens.")
       .alias("new_special_tokens", kSwift);
-  t.boolean(
-      "resize_vocab", &Recipe::resize_vocab,
-      "Let the embedding and the head grow for added tokens; new rows start as the mean of the others.");
 }
 
 void add_mixing_keys(KeyTable& t) {

@@ -60,7 +60,6 @@ struct Recipe : OptimizerRecipe {
   std::vector<std::string> freeze_extra_modules;
   std::optional<double> neftune_noise_alpha;
   std::vector<std::string> add_tokens, add_special_tokens;
-  bool resize_vocab = false;
 
   // Chat data (stage sft)
   std::string chat_template;  // the key `template`

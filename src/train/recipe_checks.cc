@@ -91,11 +91,6 @@ class Checker {
           "train_from_scratch ({}) and finetuning_type ({}) contradict each other: there is nothing to tune",
           where("train_from_scratch"), where("finetuning_type"));
     }
-    if (!recipe_.resize_vocab && !(recipe_.add_tokens.empty() && recipe_.add_special_tokens.empty())) {
-      problem("{} ({}) needs resize_vocab: true: the model has no rows for new tokens",
-              recipe_.add_tokens.empty() ? "add_special_tokens" : "add_tokens",
-              where(recipe_.add_tokens.empty() ? "add_special_tokens" : "add_tokens"));
-    }
   }
 
   void chat() {
