@@ -204,7 +204,16 @@ double Decoder::training_flops(const Segments& segments) const {
     attention += attention_forward_flops(
         segments, {spec_.heads, spec_.kv_heads, spec_.head_dim, 1, spec_.layer(l).window});
   }
-  return 3 * (2 * weights * tokens + attention);
+  // Forward and the gradient of the input for every weight; the gradient of the weight for those that are
+  // trained.
+  double trained = 0, adapters = 0;
+  for (const Parameter& parameter : parameters_.all()) {
+    const bool multiplied = parameter.kind == ModuleKind::linear || parameter.kind == ModuleKind::head ||
+                            (parameter.kind == ModuleKind::embedding && spec_.tied_head);
+    if (parameter.vector || !multiplied || !parameter.trainable()) continue;
+    (parameter.role == ParameterRole::lora ? adapters : trained) += static_cast<double>(parameter.numel());
+  }
+  return 2 * tokens * (2 * weights + trained + 3 * adapters) + 3 * attention;
 }
 
 double Decoder::training_flops_per_token(std::int64_t sample_length) const {

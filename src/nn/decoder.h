@@ -45,7 +45,7 @@ class Decoder {
 
   // Matrix FLOPs of one training step's forward and backward over these segments: each product once at 2 M N
   // K, causal attention at half its square within each layer's window, the head included, backward twice the
-  // forward; recomputation not counted.
+  // forward (once for frozen weights); recomputation not counted.
   double training_flops(const Segments& segments) const;
   double training_flops_per_token(std::int64_t sample_length) const;
 
