@@ -210,24 +210,29 @@ class Exporter {
     const ParameterList& parameters = source_.decoder.parameters();
     const double alpha = file.number("adapter.lora.alpha").value_or(-1);
     std::multiset<double> written, held;
-    const auto add = [](std::multiset<double>& sums, ConstView values) {
+    const auto size_of_values = [](ConstView values, float factor) {
       double sum = 0;
       for (std::int64_t r = 0; r < values.rows; ++r) {
         for (std::int64_t c = 0; c < values.cols; ++c)
-          sum += std::abs(static_cast<double>(values.row<float>(r)[c]));
+          sum += std::abs(static_cast<double>(values.row<float>(r)[c] * factor));
       }
-      sums.insert(sum);
+      return sum;
     };
     for (const GgufTensor& tensor : file.tensors()) {
       const MatrixSize size = matrix_size(tensor.shape);
-      add(written,
-          {const_cast<std::byte*>(tensor.bytes.data()), DType::f32, size.rows, size.cols, size.cols});
+      written.insert(size_of_values({tensor.bytes.data(), DType::f32, size.rows, size.cols, size.cols}, 1));
     }
+    // Readers scale each B by alpha / its rank; pairs that differ from the first have the rest in their
+    // values.
+    const LoraPair& first = parameters.pairs().front();
+    const double first_alpha = static_cast<double>(first.scale) * static_cast<double>(first.rank);
     for (const LoraPair& pair : parameters.pairs()) {
-      add(held, parameters.all()[pair.a].values());
-      add(held, parameters.all()[pair.b].values());
+      const double scale = static_cast<double>(pair.scale) * static_cast<double>(pair.rank);
+      held.insert(size_of_values(parameters.all()[pair.a].values(), 1));
+      held.insert(size_of_values(parameters.all()[pair.b].values(), static_cast<float>(scale / first_alpha)));
     }
-    bool equal = alpha > 0 && written.size() == held.size();
+    bool equal =
+        alpha == static_cast<double>(static_cast<float>(first_alpha)) && written.size() == held.size();
     for (auto a = written.begin(), b = held.begin(); equal && a != written.end(); ++a, ++b) {
       equal = std::abs(*a - *b) <= 1e-9 * std::max(1.0, *b);
     }
