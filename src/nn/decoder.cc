@@ -31,6 +31,12 @@ GateKind gate_kind(Activation activation) {
   return GateKind::silu;
 }
 
+Segments one_sample(std::int64_t length) {
+  const std::int32_t lengths[] = {static_cast<std::int32_t>(length)};
+  const std::int64_t samples[] = {0};
+  return Segments(lengths, samples, lengths[0]);
+}
+
 }  // namespace
 
 Decoder::Decoder(Context& context, const DecoderSpec& spec, const DecoderNames& names, WeightPolicy policy)
@@ -189,21 +195,27 @@ Tensor Decoder::last_logits(Context& context, const Value& hidden_TD) {
   return head_.logits(context, hidden_TD.data.slice_rows(hidden_TD.data.rows() - 1, 1));
 }
 
-double Decoder::training_flops(const Segments& segments) const {
+double Decoder::multiplied_weights() const {
   const double q_dim = static_cast<double>(spec_.heads * spec_.head_dim);
   const double kv_dim = static_cast<double>(spec_.kv_heads * spec_.head_dim);
   const double d = static_cast<double>(spec_.hidden), i = static_cast<double>(spec_.intermediate);
   const double mlp_matrices = spec_.mlp == MlpKind::gated ? 3 : 2;
   const double layer = d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
-  const double weights =
-      static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
-  double tokens = 0;
-  for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
+  return static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
+}
+
+double Decoder::attention_flops(const Segments& segments) const {
   double attention = 0;
   for (std::int64_t l = 0; l < spec_.layers; ++l) {
     attention += attention_forward_flops(
         segments, {spec_.heads, spec_.kv_heads, spec_.head_dim, 1, spec_.layer(l).window});
   }
+  return 3 * attention;
+}
+
+double Decoder::training_flops(const Segments& segments) const {
+  double tokens = 0;
+  for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
   // Forward and the gradient of the input for every weight; the gradient of the weight for those that are
   // trained.
   double trained = 0, adapters = 0;
@@ -213,13 +225,16 @@ double Decoder::training_flops(const Segments& segments) const {
     if (parameter.vector || !multiplied || !parameter.trainable()) continue;
     (parameter.role == ParameterRole::lora ? adapters : trained) += static_cast<double>(parameter.numel());
   }
-  return 2 * tokens * (2 * weights + trained + 3 * adapters) + 3 * attention;
+  return 2 * tokens * (2 * multiplied_weights() + trained + 3 * adapters) + attention_flops(segments);
 }
 
 double Decoder::training_flops_per_token(std::int64_t sample_length) const {
-  const std::int32_t length[] = {static_cast<std::int32_t>(sample_length)};
-  const std::int64_t sample[] = {0};
-  return training_flops(Segments(length, sample, length[0])) / static_cast<double>(sample_length);
+  return training_flops(one_sample(sample_length)) / static_cast<double>(sample_length);
+}
+
+double Decoder::full_training_flops_per_token(std::int64_t sample_length) const {
+  return 6 * multiplied_weights() +
+         attention_flops(one_sample(sample_length)) / static_cast<double>(sample_length);
 }
 
 }  // namespace lode

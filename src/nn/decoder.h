@@ -48,8 +48,12 @@ class Decoder {
   // forward (once for frozen weights); recomputation not counted.
   double training_flops(const Segments& segments) const;
   double training_flops_per_token(std::int64_t sample_length) const;
+  // The same if all were trained.
+  double full_training_flops_per_token(std::int64_t sample_length) const;
 
  private:
+  double multiplied_weights() const;
+  double attention_flops(const Segments& segments) const;  // forward and backward
   struct Layer {
     LayerSpec spec;
     NormParameters attention_norm, mlp_norm;

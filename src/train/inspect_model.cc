@@ -110,7 +110,7 @@ class Inspector {
     const DecoderSpec& spec = out_.config->spec;
     out_.parameters = decoder.parameters().numel();
     out_.sequence = std::min(kSequence, std::max<std::int64_t>(spec.max_positions, 1));
-    out_.training_flops = decoder.training_flops_per_token(out_.sequence);
+    out_.training_flops = decoder.full_training_flops_per_token(out_.sequence);
     out_.kv_bytes = 2 * spec.layers * spec.kv_heads * spec.head_dim * 2;
     if (out_.tensors.empty()) return;
     for (std::string& problem : find_weight_problems(files_, out_.path, *out_.config, decoder))

@@ -286,6 +286,10 @@ TEST(Decoder, Flops) {
   EXPECT_EQ(llama.decoder.training_flops(segments), 3 * (2 * weights * 14 + attention));
   // Per token: 6 * weights + 6 * layers * length * width of the heads.
   EXPECT_EQ(llama.decoder.training_flops_per_token(100), 6 * weights + 6.0 * 2 * 100 * 32);
+  // Frozen: no gradient of the weights.
+  const TinyDecoder frozen(llama_spec(), DType::f32, 1, false);
+  EXPECT_EQ(frozen.decoder.training_flops(segments), 2 * 2 * weights * 14 + 3 * attention);
+  EXPECT_EQ(frozen.decoder.full_training_flops_per_token(100), llama.decoder.training_flops_per_token(100));
   const TinyDecoder gpt2(gpt2_spec());
   EXPECT_EQ(gpt2.decoder.training_flops_per_token(100),
             6.0 * (2 * (4 * 1024 + 2 * 1280) + 2048) + 6.0 * 2 * 100 * 32);
