@@ -33,19 +33,25 @@ Parameter vector_parameter(std::string name, std::int64_t size, InitKind kind) {
 Lora::Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64_t cols, ModuleKind kind) {
   // Kaiming's uniform bound with a = sqrt(5), as torch initialises its linear layers.
   const Init init_a{InitKind::uniform, 1 / std::sqrt(static_cast<double>(cols))};
-  std::vector<Parameter> as;
+  std::vector<std::vector<Parameter>> as;  // of each group
   std::vector<LoraPair> pairs;
   std::int64_t begin = 0, offset = 0;
   for (const Part& part : parts) {
     if (const auto plan = parameters.plan_lora(part.module, kind)) {
       if (plan->dropout < 0 || plan->dropout >= 1)
         fail(ErrorKind::usage, "lora_dropout is {}: it must be in [0, 1)", plan->dropout);
-      as.push_back(matrix_parameter(part.module + ".lora_A.weight", plan->rank, cols, init_a, kind));
+      dropout_ = plan->dropout;
+      if (groups_.empty() || dropout_ > 0) {
+        groups_.emplace_back();
+        as.emplace_back();
+        offset = 0;
+      }
+      as.back().push_back(matrix_parameter(part.module + ".lora_A.weight", plan->rank, cols, init_a, kind));
       const Init zeros{InitKind::zeros};
       Weight* b = parameters.add_lora(
           {matrix_parameter(part.module + ".lora_B.weight", part.rows, plan->rank, zeros, kind)});
-      parts_.push_back({b, begin, offset});
-      scales_.push_back({offset, plan->rank, plan->scale});
+      groups_.back().parts.push_back({b, begin, offset});
+      groups_.back().scales.push_back({offset, plan->rank, plan->scale});
       pairs.push_back({.module = part.module,
                        .base = part.parameter,
                        .b = parameters.all().size() - 1,
@@ -53,27 +59,40 @@ Lora::Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64
                        .alpha = plan->alpha,
                        .scale = plan->scale,
                        .dropout = plan->dropout});
-      dropout_ = plan->dropout;
       offset += plan->rank;
     }
     begin += part.rows;
   }
-  if (as.empty()) return;
-  site_ = as.front().name;
-  const std::size_t first_a = parameters.all().size();
-  a_ = parameters.add_lora(std::move(as));
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    pairs[i].a = first_a + i;
-    parameters.add_pair(std::move(pairs[i]));
+    pairs[i].a = parameters.all().size() + i;
+    parameters.add_pair(pairs[i]);
+  }
+  for (std::size_t i = 0; i < as.size(); ++i) {
+    groups_[i].site = as[i].front().name;
+    groups_[i].a = parameters.add_lora(std::move(as[i]));
   }
 }
 
-Value Lora::down(Context& context, const Value& x, const Batch& batch) const {
-  return down(context, dropout(context, x, batch, dropout_, site_));
+std::vector<Value> Lora::down(Context& context, const Value& x, const Batch& batch) const {
+  std::vector<Value> z;
+  for (const Group& group : groups_) {
+    const Value dropped = dropout(context, x, batch, dropout_, group.site);
+    z.push_back(scale_parts(context, linear(context, dropped, *group.a), group.scales));
+  }
+  return z;
 }
 
-Value Lora::down(Context& context, const Value& x) const {
-  return scale_parts(context, linear(context, x, *a_), scales_);
+std::vector<Value> Lora::down(Context& context, const Value& x) const {
+  std::vector<Value> z;
+  for (const Group& group : groups_)
+    z.push_back(scale_parts(context, linear(context, x, *group.a), group.scales));
+  return z;
+}
+
+Value Lora::add(Context& context, Value y, const std::vector<Value>& z) const {
+  for (std::size_t i = 0; i < groups_.size(); ++i)
+    y = add_low_rank(context, std::move(y), z[i], groups_[i].parts);
+  return y;
 }
 
 Linear::Linear(ParameterList& parameters, const LinearSpec& spec) {
@@ -94,8 +113,8 @@ Linear::Linear(ParameterList& parameters, const LinearSpec& spec) {
 
 Value Linear::operator()(Context& context, const Value& x, const Batch& batch) const {
   if (!lora_.active(context)) return linear(context, x, *weight_, bias_);
-  const Value z = lora_.down(context, x, batch);
-  return add_low_rank(context, linear(context, x, *weight_, bias_), z, lora_.parts());
+  const std::vector<Value> z = lora_.down(context, x, batch);
+  return lora_.add(context, linear(context, x, *weight_, bias_), z);
 }
 
 Embedding::Embedding(ParameterList& parameters, const std::string& name, std::int64_t vocabulary,
@@ -158,8 +177,8 @@ void Head::add_lora(ParameterList& parameters, const std::string& name, std::siz
 
 TokenLosses Head::loss(Context& context, const Value& hidden, const Batch& batch, float loss_scale) const {
   if (!lora_.active(context)) return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale);
-  const Value z = lora_.down(context, hidden, batch);
-  return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale, 0, {z, lora_.parts().front().b});
+  const Value z = lora_.down(context, hidden, batch).front();
+  return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale, 0, {z, lora_.first_b()});
 }
 
 Tensor Head::logits(Context& context, const Tensor& hidden) const {
@@ -172,7 +191,7 @@ Tensor Head::logits(Context& context, const Tensor& hidden) const {
     matmul(context.kernel, {.a = hidden.view(), .b = w.view(), .transpose_b = true, .c = out.view()});
   }
   if (!lora_.active(context)) return out;
-  return add_low_rank(context, {std::move(out)}, lora_.down(context, {hidden}), lora_.parts()).data;
+  return lora_.add(context, {std::move(out)}, lora_.down(context, {hidden})).data;
 }
 
 }  // namespace lode

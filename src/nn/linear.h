@@ -11,8 +11,8 @@
 
 namespace lode {
 
-// The low-rank pairs beside one matrix. Parts of one product share the product with A and the dropout before
-// it.
+// The low-rank pairs beside one matrix. Parts of one product share the product with A; with dropout each has
+// its own, since each has a mask of its own, as in PEFT.
 class Lora {
  public:
   struct Part {
@@ -23,18 +23,23 @@ class Lora {
   Lora() = default;
   Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64_t cols, ModuleKind kind);
 
-  bool active(const Context& context) const { return a_ != nullptr && context.adapters; }
-  // scale * dropout(x) A^T, [T, sum of ranks]; the second without dropout.
-  Value down(Context& context, const Value& x, const Batch& batch) const;
-  Value down(Context& context, const Value& x) const;
-  const std::vector<LowRankPart>& parts() const { return parts_; }
+  bool active(const Context& context) const { return !groups_.empty() && context.adapters; }
+  // scale * dropout(x) A^T of each group of parts that share a product, [T, sum of their ranks].
+  std::vector<Value> down(Context& context, const Value& x, const Batch& batch) const;
+  std::vector<Value> down(Context& context, const Value& x) const;  // without dropout
+  // y + z B^T; y as add_low_rank wants it.
+  Value add(Context& context, Value y, const std::vector<Value>& z) const;
+  Weight* first_b() const { return groups_.front().parts.front().b; }
 
  private:
-  Weight* a_ = nullptr;
-  std::vector<LowRankPart> parts_;
-  std::vector<ScaledPart> scales_;
+  struct Group {
+    Weight* a = nullptr;
+    std::vector<LowRankPart> parts;
+    std::vector<ScaledPart> scales;
+    std::string site;  // of the dropout
+  };
+  std::vector<Group> groups_;
   float dropout_ = 0;
-  std::string site_;
 };
 
 struct LinearPart {

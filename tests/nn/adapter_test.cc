@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "kernels/elementwise.h"
+#include "nn/linear.h"
 #include "nn/quantized.h"
 #include "nn/tiny_decoder.h"
 
@@ -172,6 +173,46 @@ TEST(Adapter, AnyPackingAndSplitGivesTheSameGradients) {
       EXPECT_GT(distance(base.gradients, step(model, one_by_one).gradients), 1e-3) << "another mask";
     }
   }
+}
+
+// What the pairs beside q and k, all ones on a base of zeros, make of ones: their masks' sums.
+struct MaskSums {
+  std::vector<float> q, k;
+  friend bool operator==(const MaskSums&, const MaskSums&) = default;
+};
+
+MaskSums mask_sums(float dropout, const std::vector<std::string>& targets) {
+  Memory memory;
+  Facts facts;
+  Workspace workspace{memory};
+  Context context{.memory = memory, .facts = facts, .kernel = {1, &workspace}};
+  context.training = true;
+  ParameterList list(memory, lora({.rank = 1, .alpha = 1, .dropout = dropout, .targets = targets}));
+  const Linear linear(list, {.parts = {{"0.q.weight", 1}, {"0.k.weight", 1}}, .cols = 16});
+  for (const Parameter& p : list.all()) {
+    fill(context.kernel, p.values(), p.role == ParameterRole::base ? 0.0f : 1.0f);
+    p.storage->changed(false);
+  }
+  const Batch batch = pack({{5, std::vector<std::int32_t>(40, 1)}}, 1);
+  Value x{Tensor(memory, MemoryTag::activations, DType::f32, 40, 16)};
+  fill(context.kernel, x.data.view(), 1.0f);
+  const Value y = linear(context, x, batch);
+  MaskSums sums;
+  for (std::int64_t t = 0; t < 40; ++t) {
+    sums.q.push_back(y.data.view().row<float>(t)[0]);
+    sums.k.push_back(y.data.view().row<float>(t)[1]);
+  }
+  return sums;
+}
+
+TEST(Adapter, EveryModuleDrawsItsOwnDropoutMask) {
+  const MaskSums both = mask_sums(0.5f, {"q", "k"}), none = mask_sums(0, {"q", "k"});
+  EXPECT_EQ(none.q, none.k);
+  int equal = 0;
+  for (std::size_t t = 0; t < both.q.size(); ++t) equal += both.q[t] == both.k[t];
+  EXPECT_LT(equal, 20) << "sums of 16 coins are equal in one case of seven";
+  EXPECT_EQ(mask_sums(0.5f, {"k"}).k, both.k) << "whatever else is adapted";
+  EXPECT_EQ(mask_sums(0.5f, {"q"}).q, both.q);
 }
 
 TEST(Adapter, MixedPrecisionIsNearF32) {
