@@ -98,6 +98,25 @@ void Tokenizer::encode_to(std::string_view text, std::vector<std::int32_t>& ids,
   if (options.add_special_tokens) ids.insert(ids.end(), state.suffix.begin(), state.suffix.end());
 }
 
+std::string_view Tokenizer::find_special(std::string_view text) const {
+  ScratchLoan loan(state_->scratch);
+  text::RegexScratch& scratch = (*loan).regex;
+  std::string_view first;
+  const auto found = [&](std::int32_t id) {
+    if (first.empty() && is_special(id)) first = state_->tokens[static_cast<std::size_t>(id)].spelling;
+  };
+  const auto piece = [&](std::string_view part) {
+    const std::string normalized = state_->normalizer.run(part, scratch);
+    state_->normalized_tokens.split(
+        normalized, true, scratch, [](std::string_view) {}, found);
+  };
+  const auto raw_piece = [&](std::string_view part) {
+    if (first.empty() && !state_->normalized_tokens.empty()) piece(part);
+  };
+  state_->raw_tokens.split(text, true, scratch, raw_piece, found);
+  return first;
+}
+
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
   if (state_->decoder.byte_level()) {
     std::string bytes;

@@ -65,6 +65,8 @@ class Tokenizer {
   std::string_view token_bytes(std::int32_t id) const;  // the bytes it stands for; empty for an unknown id
   bool has_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
+  // The first special token that encode() would take for one in this text, as spelled; empty: none.
+  std::string_view find_special(std::string_view text) const;
 
   std::optional<std::int32_t> bos_id() const;
   std::optional<std::int32_t> eos_id() const;

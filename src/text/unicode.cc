@@ -76,6 +76,15 @@ int combining_class(char32_t c) {
   return utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
 }
 
+// What the reference's StripAccents removes.
+bool is_stripped_mark(char32_t c) {
+  if (c < 0x300) return false;
+  if (const auto other = find_range(kOtherMarks, c); other != kOtherMarks.end()) return other->stripped;
+  const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
+         category == UTF8PROC_CATEGORY_ME;
+}
+
 // Compatibility characters that the reference's tables are too old for.
 bool is_late_compatibility(char32_t c) {
   static constexpr std::pair<char32_t, char32_t> kLate[] = {
@@ -302,12 +311,7 @@ std::string without_marks(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t start = i;
-    const auto category = utf8proc_category(static_cast<utf8proc_int32_t>(next_code_point(text, i)));
-    if (category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC ||
-        category == UTF8PROC_CATEGORY_ME) {
-      continue;
-    }
-    out.append(text.substr(start, i - start));
+    if (!is_stripped_mark(next_code_point(text, i))) out.append(text.substr(start, i - start));
   }
   return out;
 }

@@ -21,4 +21,13 @@ struct LateMarks {
 inline constexpr int kNumLateMarks = 32;
 extern const std::array<LateMarks, kNumLateMarks> kLateMarks;  // ascending
 
+// Characters that only one of the two takes for marks (general categories Mn, Mc, Me): the reference strips
+// accents by the table of an older version.
+struct OtherMarks {
+  char32_t first, last;
+  bool stripped;  // by the reference
+};
+inline constexpr int kNumOtherMarks = 65;
+extern const std::array<OtherMarks, kNumOtherMarks> kOtherMarks;  // ascending
+
 }  // namespace lode::text

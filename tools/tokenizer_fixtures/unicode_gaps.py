@@ -1,6 +1,6 @@
 """Writes src/text/unicode_gaps.{h,cc}: where Debian 12's PCRE2 and utf8proc (Unicode 14) and the tokenizers package
 disagree. Characters that its regular expressions know and PCRE2 does not, with a stand-in of the same general category
-and UTF-8 length; and combining marks that its older NFC takes for starters.
+and UTF-8 length; combining marks that its older NFC takes for starters; and what StripAccents takes for marks.
 
 Needs Python 3.11 (whose unicodedata is Unicode 14) and requirements.txt. Run from the repository's root.
 """
@@ -30,6 +30,15 @@ struct LateMarks {
 };
 inline constexpr int kNumLateMarks = %d;
 extern const std::array<LateMarks, kNumLateMarks> kLateMarks;  // ascending
+
+// Characters that only one of the two takes for marks (general categories Mn, Mc, Me): the reference strips
+// accents by the table of an older version.
+struct OtherMarks {
+  char32_t first, last;
+  bool stripped;  // by the reference
+};
+inline constexpr int kNumOtherMarks = %d;
+extern const std::array<OtherMarks, kNumOtherMarks> kOtherMarks;  // ascending
 
 }  // namespace lode::text
 """
@@ -65,6 +74,16 @@ def late_marks():
             if nfc.normalize_str(chr(c) + "\u0334") != unicodedata.normalize("NFC", chr(c) + "\u0334")}
 
 
+def other_marks():
+    strip = normalizers.StripAccents()
+    marks = {}
+    for c in CODE_POINTS:
+        stripped = strip.normalize_str(chr(c)) == ""
+        if stripped != (unicodedata.category(chr(c))[0] == "M"):
+            marks[c] = stripped
+    return marks
+
+
 def table(out, declaration, cells, per_row):
     out.write(declaration + " = {{\n")
     for i in range(0, len(cells), per_row):
@@ -88,15 +107,18 @@ def main():
     stand_ins[("So", 3, True)] = 0x2E80
     gaps = ["0x%x, 0x%x, 0x%x" % (a, b, stand_ins[k]) for a, b, k in to_ranges(kind)]
     marks = ["0x%x, 0x%x" % (a, b) for a, b, _ in to_ranges(late_marks())]
+    others = ["0x%x, 0x%x, %s" % (a, b, str(k).lower()) for a, b, k in to_ranges(other_marks())]
     with open("src/text/unicode_gaps.cc", "w") as out:
         out.write("// Made by tools/tokenizer_fixtures/unicode_gaps.py.\n")
         out.write('#include "text/unicode_gaps.h"\n\nnamespace lode::text {\n\n// clang-format off\n')
         table(out, "const std::array<UnicodeGap, kNumUnicodeGaps> kUnicodeGaps", gaps, 3)
         out.write("\n")
         table(out, "const std::array<LateMarks, kNumLateMarks> kLateMarks", marks, 5)
+        out.write("\n")
+        table(out, "const std::array<OtherMarks, kNumOtherMarks> kOtherMarks", others, 4)
         out.write("// clang-format on\n\n}  // namespace lode::text\n")
     with open("src/text/unicode_gaps.h", "w") as out:
-        out.write(HEADER % (len(gaps), len(marks)))
+        out.write(HEADER % (len(gaps), len(marks), len(others)))
 
 
 main()
