@@ -46,7 +46,7 @@ ChatEncoder::ChatEncoder(Tokenizer tokenizer, std::optional<ChatTemplate> chat_t
   prefix_ = tokenizer_.encode("", {.add_special_tokens = true});
   if (!prefix_.empty() && prefix_.back() == tokenizer_.eos_id()) prefix_.pop_back();
   Digest digest;
-  digest.field("chat 1").field(tokenizer_.fingerprint()).field(options_.default_system);
+  digest.field("chat 2").field(tokenizer_.fingerprint()).field(options_.default_system);
   digest.field(std::int64_t{options_.train_on_prompt}).field(std::int64_t{options_.mask_history});
   digest.field(options_.variables.dump()).field(kTemplateTime);
   digest.field(chat_template_ ? chat_template_->source() : "");
@@ -64,6 +64,20 @@ EncodedRecord ChatEncoder::encode(const ChatRow& row) const {
       return encode_text(row);
   }
   LODE_ASSERT(false);
+}
+
+std::string ChatEncoder::special_in_content(const ChatRow& row) const {
+  if (row.kind != ChatRow::Kind::conversation) return "";
+  std::size_t number = 0;
+  for (const Json& message : row.messages.as_array()) {
+    ++number;
+    const Json* content = message.find("content");
+    if (content == nullptr || !content->is_string()) continue;
+    const std::string_view token = tokenizer_.find_special(content->as_string());
+    if (!token.empty())
+      return format("message {} ({}): \"{}\"", number, message.at("role").as_string(), token);
+  }
+  return "";
 }
 
 EncodedRecord ChatEncoder::encode_conversation(const ChatRow& row) const {
@@ -164,6 +178,8 @@ bool encode_chat_record(const ChatEncoder& encoder, const ChatSchema& schema, co
     drop_record(source, raw, "no target", report);
     return false;
   }
+  if (const std::string where = encoder.special_in_content(row); !where.empty())
+    note_record(source, raw, "special tokens in the text of a message", where, report);
   ++report.documents;
   report.text_bytes += record.text_bytes;
   return true;

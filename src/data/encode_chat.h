@@ -35,6 +35,9 @@ class ChatEncoder {
   ChatEncoder(Tokenizer tokenizer, std::optional<ChatTemplate> chat_template, ChatEncodeOptions options);
 
   EncodedRecord encode(const ChatRow& row) const;  // throws Error(data) for what the template rejects
+  // Which message's text spells a special token, which then is one: "message 2 (user): \"<|im_end|>\"".
+  // Empty: none does.
+  std::string special_in_content(const ChatRow& row) const;
   const std::string& fingerprint() const { return fingerprint_; }  // of tokenizer, template and options
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const std::optional<ChatTemplate>& chat_template() const { return chat_template_; }
@@ -52,7 +55,8 @@ class ChatEncoder {
 };
 
 // For prepare_data: records of `schema` through `encoder`. Bad records fail or are skipped as `bad_records`
-// says; a row without a target is dropped and listed in the report.
+// says; a row without a target is dropped and listed in the report; one whose messages spell special tokens
+// is kept and counted there.
 TextEncoder chat_text_encoder(std::shared_ptr<const ChatEncoder> encoder, ChatSchema schema,
                               BadRecords bad_records);
 

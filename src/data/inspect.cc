@@ -105,17 +105,22 @@ DataSummary summarize(const Rows& rows, const Tokenizer& tokenizer) {
   for (const auto* examples : {&read.bad_examples, &read.dropped_examples, &rows.report().dropped_examples}) {
     summary.dropped_examples.insert(summary.dropped_examples.end(), examples->begin(), examples->end());
   }
+  summary.odd = read.odd;
+  summary.odd_examples = read.odd_examples;
   for (const auto& [id, count] : special) summary.special_tokens.push_back({id, tokenizer.token(id), count});
   return summary;
 }
 
 Json DataSummary::to_json() const {
   Json counts = Json::array(), ends = Json::array(), reasons = Json::object(), examples = Json::array(),
-       special = Json::array(), parts = Json::array(), unlearned = Json::array();
+       strange = Json::object(), strange_examples = Json::array(), special = Json::array(),
+       parts = Json::array(), unlearned = Json::array();
   for (const std::int64_t count : histogram) counts.push_back(count);
   for (const std::int64_t end : histogram_ends) ends.push_back(end);
   for (const auto& [reason, count] : dropped) reasons[reason] = count;
   for (const std::string& example : dropped_examples) examples.push_back(example);
+  for (const auto& [what, count] : odd) strange[what] = count;
+  for (const std::string& example : odd_examples) strange_examples.push_back(example);
   for (const SpecialTokenCount& token : special_tokens) {
     special.push_back(Json::object({{"id", token.id}, {"text", token.text}, {"count", token.count}}));
   }
@@ -141,6 +146,8 @@ Json DataSummary::to_json() const {
                        {"sets", std::move(parts)},
                        {"dropped", std::move(reasons)},
                        {"dropped_examples", std::move(examples)},
+                       {"odd", std::move(strange)},
+                       {"odd_examples", std::move(strange_examples)},
                        {"special_tokens", std::move(special)},
                        {"untrained_tokens", std::move(unlearned)}});
 }
@@ -167,6 +174,8 @@ std::vector<std::string> DataSummary::lines() const {
   }
   for (const auto& [reason, count] : dropped) lines.push_back(format("{} rows dropped: {}", count, reason));
   for (const std::string& example : dropped_examples) lines.push_back("  " + example);
+  for (const auto& [what, count] : odd) lines.push_back(format("{} rows kept with {}", count, what));
+  for (const std::string& example : odd_examples) lines.push_back("  " + example);
   for (const SpecialTokenCount& token : special_tokens) {
     const bool unlearned = std::ranges::find(untrained, token.id) != untrained.end();
     lines.push_back(format("special token {} ({}): {} times{}", visible(token.text), token.id, token.count,

@@ -37,6 +37,8 @@ struct DataSummary {
   std::vector<SetSummary> sets;  // of each data set
   std::map<std::string, std::int64_t> dropped;    // rows, by reason
   std::vector<std::string> dropped_examples;      // "file:line: reason"
+  std::map<std::string, std::int64_t> odd;        // rows that are kept, by what is odd
+  std::vector<std::string> odd_examples;          // "file:line: detail"
   std::vector<SpecialTokenCount> special_tokens;  // special tokens in the samples; ascending ids
   // Those of them whose embedding rows the base never trained; filled by who knows the base.
   std::vector<std::int32_t> untrained;

@@ -113,6 +113,10 @@ void ReadReport::add(const ReadReport& other) {
   for (const std::string& example : other.dropped_examples) {
     if (dropped_examples.size() < kMaxExamples) dropped_examples.push_back(example);
   }
+  for (const auto& [what, count] : other.odd) odd[what] += count;
+  for (const std::string& example : other.odd_examples) {
+    if (odd_examples.size() < kMaxExamples) odd_examples.push_back(example);
+  }
 }
 
 std::string ReadReport::dropped_text() const {
@@ -140,6 +144,8 @@ Json ReadReport::to_json() const {
                             {"bad_examples", std::move(examples)}});
   for (const auto& [reason, count] : dropped) json["dropped"][reason] = count;
   for (const std::string& example : dropped_examples) json["dropped_examples"].push_back(example);
+  for (const auto& [what, count] : odd) json["odd"][what] = count;
+  for (const std::string& example : odd_examples) json["odd_examples"].push_back(example);
   return json;
 }
 
@@ -159,6 +165,11 @@ ReadReport ReadReport::from_json(const Json& json) {
       report.dropped_examples.push_back(example.as_string());
     }
   }
+  if (const Json* odd = json.find("odd")) {
+    for (const auto& [what, count] : odd->as_object()) report.odd[what] = count.as_int();
+    for (const Json& example : json.at("odd_examples").as_array())
+      report.odd_examples.push_back(example.as_string());
+  }
   return report;
 }
 
@@ -172,6 +183,8 @@ std::vector<std::string> ReadReport::lines() const {
   for (const auto& [reason, count] : dropped)
     lines.push_back(format("{} records dropped: {}", count, reason));
   for (const std::string& example : dropped_examples) lines.push_back("  " + example);
+  for (const auto& [what, count] : odd) lines.push_back(format("{} records kept with {}", count, what));
+  for (const std::string& example : odd_examples) lines.push_back("  " + example);
   return lines;
 }
 
@@ -195,6 +208,13 @@ void drop_record(const SourceFile& source, const RawRecord& record, const std::s
   if (report.dropped_examples.size() < kMaxExamples) {
     report.dropped_examples.push_back(format("{}:{}: {}", source.path, record.line, reason));
   }
+}
+
+void note_record(const SourceFile& source, const RawRecord& record, const std::string& what,
+                 const std::string& detail, ReadReport& report) {
+  ++report.odd[what];
+  if (report.odd_examples.size() < kMaxExamples)
+    report.odd_examples.push_back(format("{}:{}: {}", source.path, record.line, detail));
 }
 
 bool decode_json(const SourceFile& source, const ReadOptions& options, RawRecord& record, Json& json,

@@ -34,6 +34,8 @@ struct ReadReport {
   std::vector<std::string> bad_examples;
   std::map<std::string, std::int64_t> dropped;  // good records with nothing to train on, by reason
   std::vector<std::string> dropped_examples;    // the first few, "file:line: reason"
+  std::map<std::string, std::int64_t> odd;      // records that are kept although something is odd, by what
+  std::vector<std::string> odd_examples;        // the first few, "file:line: detail"
 
   void add(const ReadReport& other);
   std::int64_t num_bad() const;
@@ -77,5 +79,8 @@ void reject_record(const SourceFile& source, BadRecords bad_records, const RawRe
 // A good record with nothing to train on: counted and listed.
 void drop_record(const SourceFile& source, const RawRecord& record, const std::string& reason,
                  ReadReport& report);
+// A record that is kept: counted under `what`, with "file:line: detail" as an example.
+void note_record(const SourceFile& source, const RawRecord& record, const std::string& what,
+                 const std::string& detail, ReadReport& report);
 
 }  // namespace lode

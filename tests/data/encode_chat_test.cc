@@ -335,6 +335,32 @@ TEST_F(ChatData, CsvAndArrays) {
   EXPECT_EQ(a, b);
 }
 
+// "<|im_end|>" that a user types is the end token for the model: such rows are kept, counted and named.
+TEST_F(ChatData, SpecialTokensInTheTextOfMessagesAreCounted) {
+  const std::string plain = R"({"instruction":"what is <|im_en|> or < | im_end | >?","output":"a"})",
+                    user = R"({"instruction":"what is <|im_end|>?","output":"a"})",
+                    answer = R"({"instruction":"q","output":"it is <|im_start|><|im_end|>"})",
+                    template_free = R"({"prompt":"<|im_start|>p","completion":"c"})";
+  const auto data = prepare(plain + "\n" + user + "\n" + answer + "\n" + template_free + "\n");
+  const DataSummary summary = summarize(make_rows(data, {}).train, encoder_->tokenizer());
+  EXPECT_EQ(summary.samples, 4);
+  EXPECT_EQ(summary.odd,
+            (std::map<std::string, std::int64_t>{{"special tokens in the text of a message", 2}}));
+  EXPECT_EQ(
+      summary.odd_examples,
+      (std::vector<std::string>{(folder_ / "a.jsonl") + ":2: message 1 (user): \"<|im_end|>\"",
+                                (folder_ / "a.jsonl") + ":3: message 2 (assistant): \"<|im_start|>\""}));
+  const std::vector<std::string> lines = summary.lines();
+  EXPECT_NE(std::ranges::find(lines, "2 rows kept with special tokens in the text of a message"),
+            lines.end());
+  EXPECT_EQ(summary.to_json().at("odd").size(), 1u);
+  EXPECT_EQ(data->report().read.lines().front(),
+            "2 records kept with special tokens in the text of a message");
+  // From the cache they are known as well.
+  EXPECT_EQ(prepare(plain + "\n" + user + "\n" + answer + "\n" + template_free + "\n")->report().read.odd,
+            summary.odd);
+}
+
 TEST_F(ChatData, CutoffDropsWhatHasNoTargetLeft) {
   const auto data =
       prepare(std::string(R"({"instruction":"q","output":"a"})") + "\n" +
