@@ -216,6 +216,9 @@ void add_step_keys(KeyTable& t) {
   t.integer("seed", &Recipe::seed, kAtLeast0, "Seed of initialisation, order and noise.")
       .other_default(kMegatron, "1234");
   t.integer("data_seed", &Recipe::data_seed, kAtLeast0, "Seed of the data's order. Empty: seed.");
+  t.boolean("disable_shuffling", &Recipe::disable_shuffling,
+            "Train on the rows in the order of the data, the same in every epoch. With packing: false or "
+            "packing_strategy: blocks that is the order of the documents.");
   t.integer("num_threads", &Recipe::num_threads, {.min = 0, .max = 4096},
             "Threads. 0: every core that the process may use.");
   t.integer("max_bad_steps", &Recipe::max_bad_steps, kAtLeast1,

@@ -95,6 +95,7 @@ struct Recipe : OptimizerRecipe {
   std::optional<bool> bf16;     // unset: bf16 where the CPU has fast bf16 products
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed
+  bool disable_shuffling = false;         // rows in the order of the data, in every epoch
   std::int64_t num_threads = 0;           // 0: every core available to the process
   std::int64_t max_bad_steps = 3;  // consecutive steps with a non-finite loss or gradient before giving up
   bool strict = false;             // a substitution is an error before the first step

@@ -78,7 +78,8 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
     loader_ = std::make_unique<StepLoader>(
         data_.train, LoaderOptions{.seed = seed,
                                    .rows_per_micro_batch = recipe_.per_device_train_batch_size,
-                                   .micro_batches_per_step = recipe_.gradient_accumulation_steps});
+                                   .micro_batches_per_step = recipe_.gradient_accumulation_steps,
+                                   .shuffle = !recipe_.disable_shuffling});
     steps_per_epoch_ = loader_->num_steps_per_epoch();
   }
   total_steps_ = recipe_.max_steps > 0
@@ -168,6 +169,7 @@ void Trainer::make_state() {
   state_.seed = static_cast<std::uint64_t>(recipe_.seed);
   state_.data_seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
   state_.data_fingerprint = data_.stream ? data_.stream->fingerprint() : data_.train->fingerprint();
+  if (recipe_.disable_shuffling) state_.data_fingerprint += " in order";
   state_.tokenizer_fingerprint = parts_->tokenizer.fingerprint();
   state_.optimizer = optimizer_name(recipe_);
   state_.bf16 = engine_.dtype() == DType::bf16;

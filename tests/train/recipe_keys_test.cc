@@ -68,6 +68,7 @@ const std::vector<Sample> kSamples = {
     {"bf16", "true", ""},
     {"seed", "7", ""},
     {"data_seed", "7", ""},
+    {"disable_shuffling", "true", ""},
     {"num_threads", "1", ""},
     {"max_bad_steps", "5", ""},
     {"strict", "true", ""},
