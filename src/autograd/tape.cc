@@ -45,6 +45,11 @@ Tensor Tape::take_gradient(GradientId id) {
 }
 
 void Tape::backward(Context& context) {
+  run_nodes(context);
+  clear();
+}
+
+void Tape::run_nodes(Context& context) {
   // Backward computes with ops' kernels directly and records nothing. Restored also when an op throws.
   struct Restore {
     Context& context;
@@ -65,7 +70,6 @@ void Tape::backward(Context& context) {
     }
     node.backward(context, *this);
   }
-  clear();
 }
 
 void Tape::clear() {

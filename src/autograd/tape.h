@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "autograd/context.h"
+#include "autograd/saved.h"
 
 namespace lode {
 
@@ -18,19 +18,11 @@ inline constexpr GradientId kNoGradient = -1;
 struct Value {
   Tensor data;
   GradientId gradient = kNoGradient;
+  std::shared_ptr<LaterTensor> later;  // how backward gets `data` when it is not to be kept; null: it is kept
 
   bool wants_gradient() const { return gradient != kNoGradient; }
-};
-
-// A tensor that a node keeps for its backward. The policy is `keep`: the node holds the tensor until it has
-// run.
-class Saved {
- public:
-  explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
-  const Tensor& get() const { return tensor_; }
-
- private:
-  Tensor tensor_;
+  // What a node that needs `data` in its backward holds.
+  Saved saved() const { return later ? Saved(later) : Saved(data); }
 };
 
 class Tape {
@@ -52,6 +44,8 @@ class Tape {
   // Runs all nodes in reverse and leaves the tape empty. Gradients of values must have been added by the loss
   // op's node.
   void backward(Context& context);
+  // The same, but the gradients of values that no node has taken stay.
+  void run_nodes(Context& context);
   void clear();
   std::size_t size() const { return nodes_.size(); }
 

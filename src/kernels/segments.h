@@ -30,11 +30,19 @@ class Segments {
   }  // [T], restart at each segment; padding: 0
   std::span<const std::int32_t> segment_of() const { return segment_of_; }  // [T], index into list()
   std::int32_t longest() const { return longest_; }                         // padding not counted
+  // Tells objects built from lengths apart, also when one takes the address of another; copies share it.
+  std::uint64_t generation() const { return generation_; }
+
+  // The same built again, generation included: what a stream costs that is not shared by the layers.
+  Segments rebuilt() const;
 
  private:
+  void append(Segment segment, std::int32_t first_position);
+
   std::vector<Segment> segments_;
   std::vector<std::int32_t> positions_, segment_of_;
   std::int32_t num_tokens_ = 0, longest_ = 0;
+  std::uint64_t generation_ = 0;
 };
 
 }  // namespace lode

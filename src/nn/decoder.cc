@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/recompute.h"
 #include "nn/rotary_table.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
@@ -29,6 +30,22 @@ GateKind gate_kind(Activation activation) {
       return GateKind::gelu_tanh;
   }
   return GateKind::silu;
+}
+
+double counted_tokens(const Segments& segments) {
+  double tokens = 0;
+  for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
+  return tokens;
+}
+
+// Runs before the nodes of the layers.
+void check_in_backward(Context& context, const Batch& batch) {
+  const auto check = [&batch, generation = batch.segments().generation()](Context&, Tape&) {
+    if (batch.segments().generation() != generation)
+      fail(ErrorKind::internal,
+           "the batch has changed between forward and backward: its segments are others");
+  };
+  context.tape->record(context, "segments", kNoGradient, check);
 }
 
 Segments one_sample(std::int64_t length) {
@@ -116,6 +133,11 @@ void Decoder::initialise_adapters(Context& context, std::uint64_t seed) {
   }
 }
 
+SavePolicy Decoder::selective(bool chosen) const {
+  return chosen && activations_.recompute == ActivationPolicy::Recompute::selective ? SavePolicy::recompute
+                                                                                    : SavePolicy::keep;
+}
+
 Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, const Value& x_TD,
                       const Batch& batch, KvCache* cache) {
   const ScopedName scope(context, "attention");
@@ -130,7 +152,7 @@ Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, 
     const RotaryTable& table = layer.spec.rotary == LayerRotary::local ? local_rotary_ : rotary_;
     qkv = rotary(context, std::move(qkv), batch, table, spec_.heads + spec_.kv_heads, spec_.head_dim);
   }
-  const Value o_THE = attention(context, qkv, batch, shape, cache, index);
+  const Value o_THE = attention(context, qkv, batch, shape, cache, index, selective(activations_.attention));
   Value out_TD = layer.output(context, o_THE, batch);
   if (spec_.post_norms) out_TD = add_norm(context, out_TD, nullptr, layer.attention_post_norm).y;
   return out_TD;
@@ -141,9 +163,10 @@ Value Decoder::mlp(Context& context, const Layer& layer, const Value& x_TD, cons
   const Value up = layer.up(context, x_TD, batch);
   Value act_TI;
   if (spec_.mlp == MlpKind::gated) {
-    act_TI = gated(context, up, gate_kind(spec_.activation));
+    act_TI = gated(context, up, gate_kind(spec_.activation), selective(activations_.mlp));
   } else {
-    act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh);
+    act_TI = gelu(context, up, spec_.activation == Activation::gelu_erf ? GeluKind::erf : GeluKind::tanh,
+                  selective(activations_.mlp));
   }
   Value out_TD = layer.down(context, act_TI, batch);
   if (spec_.post_norms) out_TD = add_norm(context, out_TD, nullptr, layer.mlp_post_norm).y;
@@ -159,30 +182,70 @@ void Decoder::prepare_rotary(const Segments& segments, Memory& memory) {
   if (used(LayerRotary::local)) prepare_rotary_table(memory, spec_.local_rotary, segments, local_rotary_);
 }
 
+const Batch& Decoder::batch_of_layer(const Batch& batch) {
+  if (shares_segments_) return batch;
+  ++segments_rebuilt_;
+  return *rebuilt_.emplace_back(std::make_unique<Batch>(batch.rebuilt()));
+}
+
+Decoder::Flow Decoder::block(Context& context, std::int64_t index, Flow in, const Batch& shared,
+                             KvCache* cache) {
+  const Batch& batch = batch_of_layer(shared);
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const SavePolicy norms = selective(activations_.norms);
+  AddNorm n =
+      add_norm(context, in.h, in.delta.data.defined() ? &in.delta : nullptr, layer.attention_norm, norms);
+  in.h = std::move(n.h);
+  in.delta = attend(context, layer, index, n.y, batch, cache);
+  in.delta = dropout(context, in.delta, batch, spec_.residual_dropout, format("layers.{}.attention", index));
+  n = add_norm(context, in.h, &in.delta, layer.mlp_norm, norms);
+  in.h = std::move(n.h);
+  in.delta = mlp(context, layer, n.y, batch);
+  in.delta = dropout(context, in.delta, batch, spec_.residual_dropout, format("layers.{}.mlp", index));
+  return in;
+}
+
+Decoder::Flow Decoder::recomputed_block(Context& context, std::int64_t index, Flow in, const Batch& batch) {
+  // Summed here and not by the block's norm: one tensor waits for the backward instead of two.
+  if (in.delta.data.defined()) in.h = add(context, in.h, std::exchange(in.delta, {}));
+  const Stretch stretch = [this, index, &batch](Context& c, const Value& h) {
+    Flow out = block(c, index, {h, {}}, batch, nullptr);
+    return std::vector<Value>{std::move(out.h), std::move(out.delta)};
+  };
+  const auto save = [offload = activations_.offload](const Tensor& h) {
+    return offload != nullptr ? offload->put(h) : Saved(h);
+  };
+  const auto count = [this, index, &batch] {
+    recomputed_flops_ += block_forward_flops(index, batch.segments());
+  };
+  std::vector<Value> out = recompute_later(context, stretch, in.h, save, count);
+  return {std::move(out[0]), std::move(out[1])};
+}
+
 Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
   prepare_rotary(batch.segments(), context.memory);
-  Value h_TD;
+  const auto drop_rebuilt = [this, before = rebuilt_.size()](Context&, Tape&) { rebuilt_.resize(before); };
+  // The last node to run.
+  if (context.tape != nullptr && !shares_segments_)
+    context.tape->record(context, "segments", kNoGradient, drop_rebuilt);
+  Flow flow;
   {
     const ScopedName scope(context, "embedding");
-    h_TD = dropout(context, embedding_(context, batch, positions_, embedding_noise_), batch,
-                   spec_.embedding_dropout, "embedding");
+    flow.h = dropout(context, embedding_(context, batch, positions_, embedding_noise_), batch,
+                     spec_.embedding_dropout, "embedding");
   }
-  Value delta_TD;  // what the last sub-layer adds to the residual stream, added by the next norm
+  const bool recomputes =
+      context.tape != nullptr && activations_.recompute == ActivationPolicy::Recompute::full;
   for (std::int64_t i = 0; i < spec_.layers; ++i) {
     const ScopedName scope(context, format("layers.{}", i));
-    const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    AddNorm n = add_norm(context, h_TD, delta_TD.data.defined() ? &delta_TD : nullptr, layer.attention_norm);
-    h_TD = std::move(n.h);
-    delta_TD = attend(context, layer, i, n.y, batch, cache);
-    delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.attention", i));
-    n = add_norm(context, h_TD, &delta_TD, layer.mlp_norm);
-    h_TD = std::move(n.h);
-    delta_TD = mlp(context, layer, n.y, batch);
-    delta_TD = dropout(context, delta_TD, batch, spec_.residual_dropout, format("layers.{}.mlp", i));
+    flow = recomputes && i % activations_.every == 0 ? recomputed_block(context, i, std::move(flow), batch)
+                                                     : block(context, i, std::move(flow), batch, cache);
   }
   if (cache != nullptr) cache->advance(batch.num_tokens());
   const ScopedName scope(context, "final_norm");
-  return add_norm(context, h_TD, delta_TD.data.defined() ? &delta_TD : nullptr, final_norm_).y;
+  Value y = add_norm(context, flow.h, flow.delta.data.defined() ? &flow.delta : nullptr, final_norm_).y;
+  if (y.wants_gradient()) check_in_backward(context, batch);
+  return y;
 }
 
 TokenLosses Decoder::loss(Context& context, const Batch& batch, float loss_scale) {
@@ -195,13 +258,28 @@ Tensor Decoder::last_logits(Context& context, const Value& hidden_TD) {
   return head_.logits(context, hidden_TD.data.slice_rows(hidden_TD.data.rows() - 1, 1));
 }
 
-double Decoder::multiplied_weights() const {
+double Decoder::layer_weights() const {
   const double q_dim = static_cast<double>(spec_.heads * spec_.head_dim);
   const double kv_dim = static_cast<double>(spec_.kv_heads * spec_.head_dim);
   const double d = static_cast<double>(spec_.hidden), i = static_cast<double>(spec_.intermediate);
   const double mlp_matrices = spec_.mlp == MlpKind::gated ? 3 : 2;
-  const double layer = d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
-  return static_cast<double>(spec_.layers) * layer + static_cast<double>(spec_.vocab_size) * d;
+  return d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
+}
+
+double Decoder::multiplied_weights() const {
+  return static_cast<double>(spec_.layers) * layer_weights() +
+         static_cast<double>(spec_.vocab_size) * static_cast<double>(spec_.hidden);
+}
+
+double Decoder::block_forward_flops(std::int64_t index, const Segments& segments) const {
+  double adapters = 0;
+  for (const Parameter& parameter : parameters_.all()) {
+    if (parameter.role == ParameterRole::lora && parameter.kind == ModuleKind::linear)
+      adapters += static_cast<double>(parameter.numel()) / static_cast<double>(spec_.layers);
+  }
+  return 2 * counted_tokens(segments) * (layer_weights() + adapters) +
+         attention_forward_flops(segments,
+                                 {spec_.heads, spec_.kv_heads, spec_.head_dim, 1, spec_.layer(index).window});
 }
 
 double Decoder::attention_flops(const Segments& segments) const {
@@ -214,8 +292,7 @@ double Decoder::attention_flops(const Segments& segments) const {
 }
 
 double Decoder::training_flops(const Segments& segments) const {
-  double tokens = 0;
-  for (const Segment& segment : segments.list()) tokens += segment.padding ? 0 : segment.length;
+  const double tokens = counted_tokens(segments);
   // Forward and the gradient of the input for every weight; the gradient of the weight for those that are
   // trained.
   double trained = 0, adapters = 0;

@@ -112,6 +112,7 @@ void prepare_rotary_table(Memory& memory, const RotarySpec& spec, const Segments
     allocate(memory, spec, segments.num_tokens(), table);
   }
   table.rows.resize(positions.size());
+  table.generation = segments.generation();
   std::iota(table.rows.begin(), table.rows.end(), 0);
   for (const Segment& segment : segments.list()) {
     const std::int64_t first = positions[static_cast<std::size_t>(segment.begin)];

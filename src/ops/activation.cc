@@ -3,45 +3,62 @@
 #include "autograd/profile.h"
 
 namespace lode {
+namespace {
 
-Value gated(Context& context, const Value& gate_up, GateKind kind) {
+Tensor gated_values(Context& context, const Tensor& gate_up, GateKind kind) {
+  Tensor y = context.activation(gate_up.rows(), gate_up.cols() / 2);
+  OpTimer timer(context, "gated", 0, static_cast<double>(y.bytes()) * 3);
+  gated_forward(y.dtype(), context.kernel, kind, gate_up.view(), y.view());
+  return y;
+}
+
+Tensor gelu_values(Context& context, const Tensor& x, GeluKind kind) {
+  Tensor y = context.activation(x.rows(), x.cols());
+  OpTimer timer(context, "gelu", 0, static_cast<double>(y.bytes()) * 2);
+  gelu_forward(y.dtype(), context.kernel, kind, x.view(), y.view());
+  return y;
+}
+
+}  // namespace
+
+Value gated(Context& context, const Value& gate_up, GateKind kind, SavePolicy policy) {
   LODE_ASSERT(gate_up.data.cols() % 2 == 0);
-  Tensor y = context.activation(gate_up.data.rows(), gate_up.data.cols() / 2);
-  {
-    OpTimer timer(context, "gated", 0, static_cast<double>(y.bytes()) * 3);
-    gated_forward(y.dtype(), context.kernel, kind, gate_up.data.view(), y.view());
-  }
+  Tensor y = gated_values(context, gate_up.data, kind);
   inspect(context, "gated", y);
   Value out = make_value(context, std::move(y), gate_up.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(context, "gated", out.gradient,
-                       [id = out.gradient, x_id = gate_up.gradient, kind, saved = Saved(gate_up.data)](
-                           Context& c, Tape& tape) {
-                         const Tensor dy = tape.take_gradient(id);
-                         OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
-                         Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
-                         gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get().view(), dx.view());
-                         tape.add_gradient(c, x_id, std::move(dx));
-                       });
+  if (policy == SavePolicy::recompute) {
+    out.later = std::make_shared<RecomputedTensor>(
+        [saved = gate_up.saved(), kind](Context& c) { return gated_values(c, saved.get(c), kind); });
+  }
+  context.tape->record(
+      context, "gated", out.gradient,
+      [id = out.gradient, x_id = gate_up.gradient, kind, saved = gate_up.saved()](Context& c, Tape& tape) {
+        const Tensor dy = tape.take_gradient(id);
+        OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
+        Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
+        gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(), dx.view());
+        tape.add_gradient(c, x_id, std::move(dx));
+      });
   return out;
 }
 
-Value gelu(Context& context, const Value& x, GeluKind kind) {
-  Tensor y = context.activation(x.data.rows(), x.data.cols());
-  {
-    OpTimer timer(context, "gelu", 0, static_cast<double>(y.bytes()) * 2);
-    gelu_forward(y.dtype(), context.kernel, kind, x.data.view(), y.view());
-  }
+Value gelu(Context& context, const Value& x, GeluKind kind, SavePolicy policy) {
+  Tensor y = gelu_values(context, x.data, kind);
   inspect(context, "gelu", y);
   Value out = make_value(context, std::move(y), x.wants_gradient());
   if (!out.wants_gradient()) return out;
+  if (policy == SavePolicy::recompute) {
+    out.later = std::make_shared<RecomputedTensor>(
+        [saved = x.saved(), kind](Context& c) { return gelu_values(c, saved.get(c), kind); });
+  }
   context.tape->record(
       context, "gelu", out.gradient,
-      [id = out.gradient, x_id = x.gradient, kind, saved = Saved(x.data)](Context& c, Tape& tape) {
+      [id = out.gradient, x_id = x.gradient, kind, saved = x.saved()](Context& c, Tape& tape) {
         const Tensor dy = tape.take_gradient(id);
         OpTimer timer(c, "gelu backward", 0, static_cast<double>(dy.bytes()) * 3);
         Tensor dx = c.activation(dy.rows(), dy.cols());
-        gelu_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get().view(), dx.view());
+        gelu_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(), dx.view());
         tape.add_gradient(c, x_id, std::move(dx));
       });
   return out;

@@ -6,9 +6,9 @@
 
 namespace lode {
 
-// gate_up [T, 2I], gate first -> [T, I].
-Value gated(Context& context, const Value& gate_up, GateKind kind);
+// gate_up [T, 2I], gate first -> [T, I]. policy: of the result, for the product that follows.
+Value gated(Context& context, const Value& gate_up, GateKind kind, SavePolicy policy = SavePolicy::keep);
 // [T, I] -> [T, I].
-Value gelu(Context& context, const Value& x, GeluKind kind);
+Value gelu(Context& context, const Value& x, GeluKind kind, SavePolicy policy = SavePolicy::keep);
 
 }  // namespace lode

@@ -24,6 +24,21 @@ Value continue_cached(Context& context, const Value& qkv, const AttentionShape& 
   return {std::move(o)};
 }
 
+void attend(Context& context, const Tensor& qkv, const Batch& batch, const AttentionShape& shape,
+            const Tensor& o, const Tensor& lse) {
+  const Columns columns(shape);
+  const View all = qkv.view();
+  OpTimer timer(context, "attention", attention_forward_flops(batch.segments(), shape));
+  attention_forward(o.dtype(), context.kernel,
+                    {.shape = shape,
+                     .q = all.slice_cols(0, columns.q),
+                     .k = all.slice_cols(columns.q, columns.kv),
+                     .v = all.slice_cols(columns.q + columns.kv, columns.kv),
+                     .segments = &batch.segments(),
+                     .o = o.view(),
+                     .lse = lse.view()});
+}
+
 }  // namespace
 
 double attention_forward_flops(const Segments& segments, const AttentionShape& shape) {
@@ -38,7 +53,7 @@ double attention_forward_flops(const Segments& segments, const AttentionShape& s
 }
 
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
-                KvCache* cache, std::int64_t layer) {
+                KvCache* cache, std::int64_t layer, SavePolicy policy) {
   const Columns columns(shape);
   const std::int64_t rows = qkv.data.rows();
   if (qkv.data.cols() != columns.q + 2 * columns.kv || rows != batch.num_tokens() ||
@@ -61,45 +76,42 @@ Value attention(Context& context, const Value& qkv, const Batch& batch, const At
   const double flops = attention_forward_flops(batch.segments(), shape);
   Tensor o = context.activation(rows, columns.q);
   Tensor lse(context.memory, MemoryTag::activations, DType::f32, shape.heads, rows);
-  const View all = qkv.data.view();
-  {
-    OpTimer timer(context, "attention", flops);
-    attention_forward(o.dtype(), context.kernel,
-                      {.shape = shape,
-                       .q = all.slice_cols(0, columns.q),
-                       .k = all.slice_cols(columns.q, columns.kv),
-                       .v = all.slice_cols(columns.q + columns.kv, columns.kv),
-                       .segments = &batch.segments(),
-                       .o = o.view(),
-                       .lse = lse.view()});
-  }
+  attend(context, qkv.data, batch, shape, o, lse);
   inspect(context, "attention", o);
 
   Value out = make_value(context, o, qkv.wants_gradient());
   if (!out.wants_gradient()) return out;
-  context.tape->record(
-      context, "attention", out.gradient,
-      [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch, saved_qkv = Saved(qkv.data),
-       saved_o = Saved(o), saved_lse = Saved(lse)](Context& c, Tape& tape) {
-        const Tensor dout = tape.take_gradient(id);
-        OpTimer timer(c, "attention backward", 2 * flops);
-        const View in = saved_qkv.get().view();
-        Tensor dqkv = c.activation(in.rows, in.cols);
-        const View d = dqkv.view();
-        attention_backward(in.dtype, c.kernel,
-                           {.shape = shape,
-                            .q = in.slice_cols(0, columns.q),
-                            .k = in.slice_cols(columns.q, columns.kv),
-                            .v = in.slice_cols(columns.q + columns.kv, columns.kv),
-                            .o = saved_o.get().view(),
-                            .lse = saved_lse.get().view(),
-                            .dout = dout.view(),
-                            .segments = &batch.segments(),
-                            .dq = d.slice_cols(0, columns.q),
-                            .dk = d.slice_cols(columns.q, columns.kv),
-                            .dv = d.slice_cols(columns.q + columns.kv, columns.kv)});
-        tape.add_gradient(c, qkv_id, std::move(dqkv));
-      });
+  if (policy == SavePolicy::recompute) {
+    out.later = std::make_shared<RecomputedTensor>([saved = qkv.saved(), lse, &batch, shape](Context& c) {
+      const Tensor& in = saved.get(c);
+      Tensor again = c.activation(in.rows(), shape.heads * shape.head_dim);
+      attend(c, in, batch, shape, again, lse);  // lse is written with what it holds
+      return again;
+    });
+  }
+  context.tape->record(context, "attention", out.gradient,
+                       [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch,
+                        saved_qkv = qkv.saved(), saved_o = out.saved(), lse](Context& c, Tape& tape) {
+                         const View in = saved_qkv.get(c).view();
+                         const Tensor o = saved_o.get(c);
+                         const Tensor dout = tape.take_gradient(id);
+                         OpTimer timer(c, "attention backward", 2 * flops);
+                         Tensor dqkv = c.activation(in.rows, in.cols);
+                         const View d = dqkv.view();
+                         attention_backward(in.dtype, c.kernel,
+                                            {.shape = shape,
+                                             .q = in.slice_cols(0, columns.q),
+                                             .k = in.slice_cols(columns.q, columns.kv),
+                                             .v = in.slice_cols(columns.q + columns.kv, columns.kv),
+                                             .o = o.view(),
+                                             .lse = lse.view(),
+                                             .dout = dout.view(),
+                                             .segments = &batch.segments(),
+                                             .dq = d.slice_cols(0, columns.q),
+                                             .dk = d.slice_cols(columns.q, columns.kv),
+                                             .dv = d.slice_cols(columns.q + columns.kv, columns.kv)});
+                         tape.add_gradient(c, qkv_id, std::move(dqkv));
+                       });
   return out;
 }
 

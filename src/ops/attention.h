@@ -11,9 +11,9 @@
 namespace lode {
 
 // The batch must live until backward has run. With a cache the batch is one segment that continues the cached
-// sequence of this layer, and nothing is recorded.
+// sequence of this layer, and nothing is recorded. policy: of o.
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
-                KvCache* cache = nullptr, std::int64_t layer = 0);
+                KvCache* cache = nullptr, std::int64_t layer = 0, SavePolicy policy = SavePolicy::keep);
 
 // Forward multiply-adds count 2: 2 products of half a square, per segment, less the half square beyond the
 // window. What utilisation is computed from.

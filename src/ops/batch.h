@@ -23,14 +23,22 @@ class Batch {
   const std::vector<std::int32_t>& tokens() const { return tokens_; }
   const std::vector<std::int32_t>& labels() const { return labels_; }
   const std::vector<float>& loss_weight() const { return loss_weight_; }
-  const Segments& segments() const { return segments_; }
+  const Segments& segments() const {
+    ++uses_;
+    return segments_;
+  }
   std::int64_t num_targets() const { return num_targets_; }  // labels that count
+  // How often its segments were asked for, by ops of all layers, forward, recomputation and backward.
+  std::int64_t segment_uses() const { return uses_; }
+  // The same stream with segments built again.
+  Batch rebuilt() const { return Batch(tokens_, labels_, loss_weight_, segments_.rebuilt()); }
 
  private:
   std::vector<std::int32_t> tokens_, labels_;
   std::vector<float> loss_weight_;
   Segments segments_;
   std::int64_t num_targets_ = 0;
+  mutable std::int64_t uses_ = 0;  // one thread at a time uses a batch
 };
 
 }  // namespace lode

@@ -81,9 +81,9 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
     // Runs before dX, so that x is free before dX is made.
     const bool last = !x.wants_gradient();
     context.tape->record(context, "linear", id,
-                         [id, last, saved = Saved(x.data), w = &weight, bias](Context& c, Tape& tape) {
+                         [id, last, saved = x.saved(), w = &weight, bias](Context& c, Tape& tape) {
                            const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
-                           weight_gradient(c, dy, saved.get(), *w, bias);
+                           weight_gradient(c, dy, saved.get(c), *w, bias);
                          });
   }
   return out;

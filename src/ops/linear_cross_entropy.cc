@@ -142,7 +142,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
     if (!gradient.defined()) continue;
     context.tape->record(context, "head", kNoGradient,
                          [id = id, saved = Saved(gradient)](Context& c, Tape& tape) {
-                           tape.add_gradient(c, id, saved.get());
+                           tape.add_gradient(c, id, saved.get(c));
                          });
   }
   return out;

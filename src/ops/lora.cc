@@ -114,12 +114,13 @@ Value add_low_rank(Context& context, Value y, const Value& z, std::vector<LowRan
   const bool last = !y.wants_gradient();
   if (last) y.gradient = context.tape->new_gradient();
   context.tape->record(context, "lora", y.gradient,
-                       [id = y.gradient, z_id = z.gradient, last, saved = Saved(z.data),
+                       [id = y.gradient, z_id = z.gradient, last, saved = z.saved(),
                         parts = std::move(parts)](Context& c, Tape& tape) {
                          const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
-                         if (z_id == kNoGradient) return backward(c, dy, saved.get(), parts, nullptr);
-                         Tensor dz = c.activation(saved.get().rows(), saved.get().cols());
-                         backward(c, dy, saved.get(), parts, &dz);
+                         if (z_id == kNoGradient) return backward(c, dy, saved.get(c), parts, nullptr);
+                         const Tensor& z = saved.get(c);
+                         Tensor dz = c.activation(z.rows(), z.cols());
+                         backward(c, dy, z, parts, &dz);
                          tape.add_gradient(c, z_id, std::move(dz));
                        });
   return y;

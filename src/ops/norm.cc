@@ -11,25 +11,49 @@ double matrix_bytes(const Tensor& x, int passes) {
 }
 
 struct NormSaved {
-  Saved h, rstd, mean;
+  Saved h;
+  Tensor rstd, mean;
 };
+
+void run_norm(Context& context, const NormParameters& p, NormForward args) {
+  const WeightUse weight(context, *p.weight, DType::f32);
+  args.kind = p.kind;
+  args.eps = p.eps;
+  args.offset = p.offset;
+  args.weight = weight.view();
+  if (p.bias == nullptr) return norm_forward(args.y.dtype, context.kernel, args);
+  const WeightUse bias(context, *p.bias, DType::f32);
+  args.bias = bias.view();
+  norm_forward(args.y.dtype, context.kernel, args);
+}
+
+// y of the h that was normalised: the sum is rounded before the norm reads it, so these are the bits that the
+// forward had.
+std::shared_ptr<LaterTensor> recomputed_norm(const NormParameters& p, const NormSaved& saved) {
+  return std::make_shared<RecomputedTensor>([p, saved](Context& c) {
+    const Tensor& h = saved.h.get(c);
+    Tensor y = c.activation(h.rows(), h.cols());
+    OpTimer timer(c, "norm", 0, matrix_bytes(h, 2));
+    NormForward args{.x = h.view(), .h = h.view(), .y = y.view(), .rstd = saved.rstd.view()};
+    if (p.kind == NormKind::layer) args.mean = saved.mean.view();
+    run_norm(c, p, args);
+    return y;
+  });
+}
 
 void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const NormSaved& saved,
                    GradientId y_id, GradientId h_id, GradientId x_id, GradientId delta_id) {
   Tensor dy = tape.take_gradient(y_id);
   Tensor dh = h_id == kNoGradient ? Tensor() : tape.take_gradient(h_id);
-  const Tensor& h = saved.h.get();
+  const Tensor& h = saved.h.get(context);
   OpTimer timer(context, "norm backward", 0, matrix_bytes(h, dh.defined() ? 4 : 3));
   // dy is ours alone in practice: its memory becomes dx.
   Tensor dx = dy.unique() ? dy : context.activation(h.rows(), h.cols());
   const WeightUse weight(context, *p.weight, DType::f32);
-  NormBackward args{.kind = p.kind,
-                    .dy = dy.view(),
-                    .h = h.view(),
-                    .weight = weight.view(),
-                    .rstd = saved.rstd.get().view()};
+  NormBackward args{
+      .kind = p.kind, .dy = dy.view(), .h = h.view(), .weight = weight.view(), .rstd = saved.rstd.view()};
   args.offset = p.offset;
-  if (p.kind == NormKind::layer) args.mean = saved.mean.get().view();
+  if (p.kind == NormKind::layer) args.mean = saved.mean.view();
   if (dh.defined()) args.dh = dh.view();
   args.dx = dx.view();
   if (p.weight->gradient() != nullptr) args.dweight = p.weight->gradient()->adding(context);
@@ -39,9 +63,30 @@ void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const 
   tape.add_gradient(context, x_id, std::move(dx));
 }
 
+void record_add(Context& context, GradientId sum, GradientId x, GradientId delta) {
+  context.tape->record(context, "add", sum, [sum, x, delta](Context& c, Tape& tape) {
+    Tensor gradient = tape.take_gradient(sum);
+    tape.add_gradient(c, delta, gradient);
+    tape.add_gradient(c, x, std::move(gradient));
+  });
+}
+
 }  // namespace
 
-AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& p) {
+Value add(Context& context, const Value& x, const Value& delta) {
+  Tensor h = context.activation(x.data.rows(), x.data.cols());
+  {
+    OpTimer timer(context, "add", 0, matrix_bytes(h, 3));
+    add_rows(h.dtype(), context.kernel, x.data.view(), delta.data.view(), h.view());
+  }
+  inspect(context, "add", h);
+  Value out = make_value(context, std::move(h), x.wants_gradient() || delta.wants_gradient());
+  if (out.wants_gradient()) record_add(context, out.gradient, x.gradient, delta.gradient);
+  return out;
+}
+
+AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& p,
+                 SavePolicy policy) {
   const std::int64_t rows = x.data.rows(), cols = x.data.cols();
   if (p.weight->cols() != cols ||
       (delta != nullptr && (delta->data.rows() != rows || delta->data.cols() != cols))) {
@@ -50,28 +95,14 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   }
   Tensor h = delta == nullptr ? x.data : context.activation(rows, cols);
   Tensor y = context.activation(rows, cols);
-  NormSaved saved{Saved(h), Saved(context.statistic(rows)),
-                  Saved(p.kind == NormKind::layer ? context.statistic(rows) : Tensor())};
+  NormSaved saved{delta == nullptr ? x.saved() : Saved(h), context.statistic(rows),
+                  p.kind == NormKind::layer ? context.statistic(rows) : Tensor()};
   {
     OpTimer timer(context, "norm", 0, matrix_bytes(h, delta == nullptr ? 2 : 4));
-    const WeightUse weight(context, *p.weight, DType::f32);
-    NormForward args{.kind = p.kind,
-                     .eps = p.eps,
-                     .x = x.data.view(),
-                     .weight = weight.view(),
-                     .h = h.view(),
-                     .y = y.view(),
-                     .rstd = saved.rstd.get().view(),
-                     .offset = p.offset};
+    NormForward args{.x = x.data.view(), .h = h.view(), .y = y.view(), .rstd = saved.rstd.view()};
     if (delta != nullptr) args.delta = delta->data.view();
-    if (p.kind == NormKind::layer) args.mean = saved.mean.get().view();
-    if (p.bias == nullptr) {
-      norm_forward(h.dtype(), context.kernel, args);
-    } else {
-      const WeightUse bias(context, *p.bias, DType::f32);
-      args.bias = bias.view();
-      norm_forward(h.dtype(), context.kernel, args);
-    }
+    if (p.kind == NormKind::layer) args.mean = saved.mean.view();
+    run_norm(context, p, args);
   }
   inspect(context, "norm", y);
 
@@ -82,16 +113,11 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   out.h = delta == nullptr ? x : make_value(context, h, wants);
   out.y = make_value(context, std::move(y), wants);
   if (!out.y.wants_gradient()) return out;
+  if (policy == SavePolicy::recompute) out.y.later = recomputed_norm(p, saved);
   const GradientId h_id = out.h.gradient;
   const GradientId delta_id = delta == nullptr ? kNoGradient : delta->gradient;
-  if (delta != nullptr) {
-    // Runs after the norm's node, which takes h's gradient along: does something only when nobody has used y.
-    context.tape->record(context, "add", h_id, [h_id, x_id = x.gradient, delta_id](Context& c, Tape& tape) {
-      Tensor dh = tape.take_gradient(h_id);
-      tape.add_gradient(c, delta_id, dh);
-      tape.add_gradient(c, x_id, std::move(dh));
-    });
-  }
+  // Runs after the norm's node, which takes h's gradient along: does something only when nobody has used y.
+  if (delta != nullptr) record_add(context, h_id, x.gradient, delta_id);
   // Whatever has reached h when this node runs is all that will: its other users come later on the tape.
   context.tape->record(
       context, "norm", out.y.gradient,
@@ -166,9 +192,9 @@ Value norm_heads(Context& context, Value x, std::int64_t heads, std::int64_t kv_
           convert(c.kernel, gradient.view(), own.view());
           gradient = std::move(own);
         }
-        OpTimer timer(c, "norm backward", 0, matrix_bytes(before.get(), 3));
-        norm_back(c, q, before.get(), rstd_q.get(), gradient);
-        norm_back(c, k, before.get(), rstd_k.get(), gradient);
+        OpTimer timer(c, "norm backward", 0, matrix_bytes(before.get(c), 3));
+        norm_back(c, q, before.get(c), rstd_q.get(c), gradient);
+        norm_back(c, k, before.get(c), rstd_k.get(c), gradient);
         tape.add_gradient(c, x_id, std::move(gradient));
       });
   return out;

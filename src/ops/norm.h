@@ -22,8 +22,12 @@ struct AddNorm {
   Value y;
 };
 
-// delta: nullptr for a plain norm of x.
-AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& parameters);
+// delta: nullptr for a plain norm of x. policy: of y.
+AddNorm add_norm(Context& context, const Value& x, const Value* delta, const NormParameters& parameters,
+                 SavePolicy policy = SavePolicy::keep);
+
+// h = x + delta alone.
+Value add(Context& context, const Value& x, const Value& delta);
 
 // RMSNorm of every query and key head of a fused projection by itself, in place (its producer needs its
 // output no more): x [T, >= (heads + kv_heads) * E], the weights [1, E] shared by the heads; the columns

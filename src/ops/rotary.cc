@@ -9,7 +9,12 @@ namespace lode {
 namespace {
 
 std::span<const std::int32_t> rows_of(const RotaryTable& table, const Batch& batch) {
-  return table.rows.empty() ? batch.segments().positions() : table.rows;
+  const Segments& segments = batch.segments();
+  if (table.rows.empty()) return segments.positions();
+  if (table.generation != segments.generation()) {
+    fail(ErrorKind::internal, "rotary: the table's rows were made for other segments than the batch's");
+  }
+  return table.rows;
 }
 
 void rotate(Context& context, const Tensor& x, const Batch& batch, const RotaryTable& table,

@@ -16,10 +16,12 @@ struct RotaryTable {
   std::int64_t rotary_dim = 0;
   Tensor cos, sin;
   std::vector<std::int32_t> rows;  // the row of each token of the batch; empty: its position
+  std::uint64_t generation = 0;    // of the segments that `rows` were made for
 };
 
 // x [T, >= heads * head_dim]: the first `heads` heads (queries, then keys) rotate, the rest stays.
-// Consumes x: its data is changed. Batch and table must live, unchanged, until backward has run.
+// Consumes x: its data is changed. Batch and table must live, unchanged, until backward has run: a table
+// whose rows were made for other segments is an Error(internal), in backward too.
 Value rotary(Context& context, Value x, const Batch& batch, const RotaryTable& table, std::int64_t heads,
              std::int64_t head_dim);
 

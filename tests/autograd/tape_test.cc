@@ -115,7 +115,7 @@ TEST_F(TapeTest, FreesWhatNodesSavedAsItGoes) {
   std::vector<std::size_t> levels;
   for (int i = 0; i < 4; ++i) {
     tape.record(context, "node", kNoGradient, [&, saved = Saved(filled(1, kRows, kCols))](Context&, Tape&) {
-      EXPECT_EQ(first(saved.get()), 1);
+      EXPECT_EQ(first(saved.get(context)), 1);
       levels.push_back(activations());
     });
   }
