@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "core/fail.h"
 #include "core/file.h"
 #include "train/bench.h"
 #include "verbs.h"
@@ -13,6 +14,8 @@ struct BenchArguments {
   std::string model = "demo";
   int threads = 0;
   bool f32 = false, json = false, thorough = false;
+  std::string recompute, offload_dir, offload_buffers = "two";
+  std::int64_t recompute_interval = 2;
   TrainBenchOptions train;
 };
 
@@ -32,12 +35,31 @@ void gemm(const BenchArguments& arguments) {
   }
 }
 
+OffloadBuffers buffers_of(const std::string& name) {
+  return name == "two" ? OffloadBuffers::two : name == "one" ? OffloadBuffers::one : OffloadBuffers::none;
+}
+
 void train(const BenchArguments& arguments) {
   Engine engine({.threads = arguments.threads, .bf16 = arguments.f32 ? std::optional(false) : std::nullopt});
   const ModelConfig config = real_files().exists(arguments.model)
                                  ? read_model_config(real_files(), arguments.model)
                                  : bench_model(arguments.model);
-  const TrainBench result = bench_train(engine, config, arguments.train);
+  TrainBenchOptions options = arguments.train;
+  using Recompute = ActivationPolicy::Recompute;
+  const bool offloads = !arguments.offload_dir.empty();
+  if (arguments.recompute == "selective" && offloads)
+    fail(ErrorKind::usage, "bench train: --offload-dir needs --recompute full or every_k");
+  if (!arguments.recompute.empty() || offloads) {
+    options.activations.recompute =
+        arguments.recompute == "selective" ? Recompute::selective : Recompute::full;
+    if (arguments.recompute == "every_k") options.activations.every = arguments.recompute_interval;
+  }
+  std::unique_ptr<Offload> offload;
+  if (offloads) {
+    offload = std::make_unique<Offload>(arguments.offload_dir, buffers_of(arguments.offload_buffers));
+    options.activations.offload = offload.get();
+  }
+  const TrainBench result = bench_train(engine, config, options);
   std::fputs(arguments.json ? (result.to_json().dump(2) + "\n").c_str() : result.text().c_str(), stdout);
 }
 
@@ -67,6 +89,20 @@ void add_bench_verb(CLI::App& app) {
   train_command->add_option("--sample-length", arguments->train.sample_length, "tokens of each sample")
       ->capture_default_str();
   train_command->add_option("--steps", arguments->train.steps, "timed steps")->capture_default_str();
+  train_command
+      ->add_option("--recompute", arguments->recompute,
+                   "recompute activations; steps that keep them take turns, for the ratio of their times")
+      ->check(CLI::IsMember({"full", "selective", "every_k"}));
+  train_command->add_option("--recompute-interval", arguments->recompute_interval, "the k of every_k")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  train_command->add_option("--offload-dir", arguments->offload_dir,
+                            "offload the inputs of recomputed blocks to a file in this folder");
+  train_command
+      ->add_option("--offload-buffers", arguments->offload_buffers,
+                   "two: read ahead; one; none: by the computing thread itself")
+      ->check(CLI::IsMember({"two", "one", "none"}))
+      ->capture_default_str();
   train_command->add_flag("--f32", arguments->f32, "f32 instead of bf16 mixed precision");
   train_command->callback([arguments] { train(*arguments); });
 }

@@ -176,6 +176,7 @@ Json RunRecord::to_json(const Facts& facts, const MemoryUse& memory, const RunEn
                       {"tokens_per_second", per_second(static_cast<double>(end->tokens), end->seconds)},
                       {"samples_per_second", per_second(static_cast<double>(end->samples), end->seconds)},
                       {"flops", end->flops},
+                      {"recomputed_flops", end->recomputed_flops},
                       {"mfu", mean_mfu(info_, *end)},
                       {"lost_metrics_lines", end->lost_metrics}});
     record["results"] = object_or_empty(end->results);
@@ -246,6 +247,11 @@ std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, 
         "MFU",
         format("{:.1f} % = {:.3f} TFLOP of matrix products / {:.1f} s / measured peak ({:.0f} GFLOP/s)",
                100 * mfu, end.flops / 1e12, end.seconds, info.peak_flops / 1e9));
+  }
+  if (end.recomputed_flops > 0) {
+    rows.emplace_back("recomputed",
+                      format("{:.3f} TFLOP, {:.1f} % of those of the model; not counted in MFU",
+                             end.recomputed_flops / 1e12, 100 * end.recomputed_flops / end.flops));
   }
   for (auto& row : rows_of(end.results)) rows.push_back(std::move(row));
   rows.emplace_back("peak resident memory", format_bytes(process_use().peak_resident));

@@ -43,8 +43,9 @@ struct RunEnd {
   std::string reason;  // "done", "preempted: SIGTERM", the error's message, ...
   double seconds = 0;  // of training in this process, on the monotonic clock
   std::int64_t step = 0, tokens = 0,
-               samples = 0;  // step reached; tokens and samples trained on by this process
-  double flops = 0;          // matrix FLOPs done by this process, counted as flops_per_token is
+               samples = 0;     // step reached; tokens and samples trained on by this process
+  double flops = 0;             // matrix FLOPs done by this process, counted as flops_per_token is
+  double recomputed_flops = 0;  // done again by backwards, not among them
   std::int64_t lost_metrics = 0;
   Json results;  // object, shown as it is: best checkpoint, final losses, ...
 };

@@ -71,6 +71,34 @@ Step make_step(const DecoderSpec& spec, const TrainBenchOptions& options) {
   return step;
 }
 
+struct TimedStep {
+  StepResult result;
+  double seconds;
+  std::uint64_t activations;  // peak bytes of the tag
+};
+
+struct StepTimer {
+  Engine& engine;
+  Decoder& decoder;
+  ParameterUpdater& updater;
+  const Step& step;
+
+  TimedStep run(const ActivationPolicy& activations, Profile* profile) const {
+    Context& context = engine.context();
+    decoder.set_activation_policy(activations);
+    engine.memory().reset_peak();
+    context.profile = profile;
+    TimedStep out;
+    const auto begin = Clock::now();
+    out.result = compute_gradients(context, decoder, step);
+    updater.step(context, 1e-4, clip_factor(out.result.grad_norm, 1.0), {});
+    out.seconds = seconds_since(begin);
+    context.profile = nullptr;
+    out.activations = engine.memory().use().peak[static_cast<std::size_t>(MemoryTag::activations)];
+    return out;
+  }
+};
+
 std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::int64_t steps,
                             double peak_gflops) {
   std::vector<OpShare> list;
@@ -122,23 +150,33 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   out.tokens = options.tokens;
   Profile profile;
   context.training = true;
-  std::vector<double> seconds, peaks;
+  StepTimer timer{engine, decoder, updater, step};
+  std::vector<double> seconds, keep_seconds, peaks;
   double total = 0;
+  const bool compares = options.activations.recompute != ActivationPolicy::Recompute::none;
+  if (compares) out.keep.emplace();
   for (std::int64_t i = 0; i <= options.steps; ++i) {
     // The peak is measured between the steps: the machine's speed drifts, and they are compared with each
     // other.
     peaks.push_back(measure_matmul_peak(context.kernel, context.memory, context.dtype, i == 0));
-    context.profile = i == 0 ? nullptr : &profile;
-    const auto begin = Clock::now();
-    const StepResult result = compute_gradients(context, decoder, step);
-    updater.step(context, 1e-4, clip_factor(result.grad_norm, 1.0), {});
-    out.step_flops = result.flops;
+    if (compares) {
+      const TimedStep kept = timer.run({}, nullptr);
+      out.keep->keep_activations = kept.activations;
+      if (i > 0) keep_seconds.push_back(kept.seconds);
+    }
+    const TimedStep timed = timer.run(options.activations, i == 0 ? nullptr : &profile);
+    out.step_flops = timed.result.flops;
+    if (compares) {
+      out.keep->activations = timed.activations;
+      out.keep->recomputed_flops = timed.result.recomputed_flops;
+    }
     if (i == 0) continue;
-    seconds.push_back(seconds_since(begin));
-    total += seconds.back();
+    seconds.push_back(timed.seconds);
+    total += timed.seconds;
   }
-  context.profile = nullptr;
   out.step_seconds = median(seconds);
+  if (compares) out.keep->slow_down = out.step_seconds / median(keep_seconds);
+  if (options.activations.offload != nullptr) out.offload = options.activations.offload->counts();
   out.peak_gflops = *std::ranges::max_element(peaks);
   out.tokens_per_second = static_cast<double>(options.tokens) / out.step_seconds;
   out.mfu = out.step_flops / out.step_seconds / (out.peak_gflops * 1e9);
@@ -183,6 +221,14 @@ Json TrainBench::to_json() const {
   Json chosen = Json::object();
   for (const auto& [name, value] : facts) chosen[name] = value;
   json["chosen"] = std::move(chosen);
+  if (keep) {
+    json["against_keep"] = Json::object({{"slow_down", keep->slow_down},
+                                         {"activation_bytes", keep->activations},
+                                         {"keep_activation_bytes", keep->keep_activations},
+                                         {"recomputed_flops", keep->recomputed_flops},
+                                         {"offload_stalls", offload.stalls},
+                                         {"offload_stalled_seconds", offload.time_stalled}});
+  }
   return json;
 }
 
@@ -191,6 +237,18 @@ std::string TrainBench::text() const {
       "{:.1f}M parameters, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak memory {}\n{}\n",
       static_cast<double>(parameters) / 1e6, tokens, step_seconds * 1e3, tokens_per_second,
       format_bytes(peak_memory), formula);
+  if (keep) {
+    out += format(
+        "against keep, in turns: {:.3f}x its time, activations {} against {}, {:.1f} GFLOP recomputed a "
+        "step\n",
+        keep->slow_down, format_bytes(keep->activations), format_bytes(keep->keep_activations),
+        keep->recomputed_flops / 1e9);
+  }
+  if (offload.written > 0) {
+    out += format("offload: {} written, {} read, {} stalls of {:.1f} ms together\n",
+                  format_bytes(offload.bytes_written), format_bytes(offload.bytes_read), offload.stalls,
+                  offload.time_stalled * 1e3);
+  }
   for (const auto& [name, value] : facts) out += format("{}: {}; ", name, value);
   out += format("\n{:<20}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}{:>8}\n", "op", "ms/step", "share", "calls",
                 "GFLOP/s", "peak", "GB/s", "stream");

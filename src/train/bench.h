@@ -2,6 +2,7 @@
 // profile.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct TrainBenchOptions {
   std::int64_t tokens = 2048;         // of a micro-batch
   std::int64_t sample_length = 2048;  // of each sample in it
   std::int64_t steps = 5;             // timed ones, after one that is not
+  ActivationPolicy activations;       // beside keep: steps of either take turns
+};
+
+// Steps with everything kept, timed in turns with those that were asked for.
+struct KeepComparison {
+  double slow_down = 0;                                 // median step time, times that of keep
+  std::uint64_t activations = 0, keep_activations = 0;  // peak bytes of the tag
+  double recomputed_flops = 0;                          // of a step
 };
 
 struct OpShare {
@@ -41,6 +50,8 @@ struct TrainBench {
   std::vector<OpShare> profile;  // by share, largest first
   std::string formula;           // how mfu was computed, with its numbers
   std::vector<std::pair<std::string, std::string>> facts;
+  std::optional<KeepComparison> keep;  // when a policy was asked for
+  OffloadCounts offload;               // of all its steps
 
   Json to_json() const;
   std::string text() const;

@@ -406,12 +406,14 @@ std::vector<Key> make_keys() {
   add_data_keys(table);
   add_chat_keys(table);
   add_step_keys(table);
+  add_activation_keys(table);
   add_optimizer_keys(table);
   add_schedule_keys(table);
   add_evaluation_keys(table);
   add_output_keys(table);
   for (Key& key : keys) {
-    key.conditional |= key.name.starts_with("lr_scheduler_kwargs.") || is_optimizer_option(key.name);
+    key.conditional |= key.name.starts_with("lr_scheduler_kwargs.") || is_optimizer_option(key.name) ||
+                       is_activation_option(key.name);
   }
   add_other_keys(keys);
   return keys;

@@ -73,8 +73,10 @@ void refuse_choices(Key& key, const std::vector<std::string>& names);
 
 void add_tuning_keys(KeyTable& table);  // keys_tuning.cc
 void add_chat_keys(KeyTable& table);
-void add_optimizer_choice_keys(KeyTable& table);   // keys_optimizer.cc
-bool is_optimizer_option(const std::string& key);  // has a meaning only with its optimizer
+void add_activation_keys(KeyTable& table);          // keys_activation.cc
+bool is_activation_option(const std::string& key);  // has a meaning only with its policy
+void add_optimizer_choice_keys(KeyTable& table);    // keys_optimizer.cc
+bool is_optimizer_option(const std::string& key);   // has a meaning only with its optimizer
 
 // The index of the choice that the node spells; throws otherwise, also on a value of `not_yet`.
 std::size_t pick_choice(const std::vector<std::pair<std::string, std::vector<std::string>>>& choices,

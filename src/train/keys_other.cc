@@ -44,7 +44,8 @@ void add_keys_without_effect(KeyTable& t) {
   t.no_effect("use_unsloth", fused);
   t.no_effect("tf32", "a CPU has no tf32");
   t.no_effect("fp16.fp16_opt_level", "there is one form of mixed precision");
-  t.no_effect("training.metadata_cache", "the layers of a step always share its segments");
+  t.no_effect("disable_gradient_checkpointing",
+              "blocks are recomputed only when activation_policy or gradient_checkpointing asks for it");
 
   const char* same = "a run is always reproducible bit for bit";
   t.no_effect("full_determinism", same).alias("deterministic_mode", "Megatron");
@@ -66,8 +67,6 @@ void add_keys_to_come(KeyTable& t) {
                            "tokenized_path",
                            "ignore_data_skip",
                            "resize_vocab",
-                           "gradient_checkpointing",
-                           "activation_offloading",
                            "do_predict",
                            "predict_with_generate",
                            "push_to_hub",
@@ -97,13 +96,10 @@ void add_keys_to_come(KeyTable& t) {
                            "rl",
                            "reward_model",
                            "ref_model",
-                           "offload_dir",
-                           "training.checkpoint.double_buffer",
                            "training.moe.fused_grouping",
                            "data_shared_file_system"}) {
     t.not_yet(name);
   }
-  t.not_yet("disable_gradient_checkpointing", {"true"});
   for (const char* name : {"loraplus_lr_ratio",
                            "pref_beta",
                            "pref_loss",
@@ -121,7 +117,6 @@ void add_keys_to_come(KeyTable& t) {
                            "global_batch_size",
                            "recompute_method",
                            "recompute_num_layers",
-                           "recompute_granularity",
                            "memory_limit",
                            "profile_steps",
                            "comm_timeout",
@@ -142,7 +137,6 @@ void add_keys_to_come(KeyTable& t) {
   t.not_yet("logging_strategy", {"steps"});
   t.not_yet("graph", {"dynamic"});
   t.not_yet("frozen_compute", {"bf16"});
-  t.not_yet("activation_policy", {"keep"});
   t.not_yet("torch_dtype", {"auto"});
   for (const char* name :
        {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",

@@ -11,11 +11,12 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "train/recipe_activation.h"
 #include "train/recipe_optimizer.h"
 
 namespace lode {
 
-struct Recipe : OptimizerRecipe {
+struct Recipe : OptimizerRecipe, ActivationRecipe {
   enum class Packing { best_fit, blocks };  // isolated samples in bins, or the token stream cut into rows
   enum class TooLong { truncate, split, drop };  // documents longer than cutoff_len
   enum class BadRecord { fail, skip };           // a record that cannot be read

@@ -287,6 +287,7 @@ void check_recipe(Recipe& recipe, RecipeReading& reading) {
   checker.streaming();
   checker.tuning();
   checker.chat();
+  check_activations(recipe, reading);
   check_optimizer(recipe, reading);
   checker.schedule();
   checker.evaluation();

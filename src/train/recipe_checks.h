@@ -30,6 +30,8 @@ struct RecipeReading {
 // Fills what depends on other keys, adds contradictions and missing keys to the problems, and the notices of
 // meaning.
 void check_recipe(Recipe& recipe, RecipeReading& reading);
+// Of the keys of activations, activation_policy resolved from them; activation_checks.cc.
+void check_activations(Recipe& recipe, RecipeReading& reading);
 // Of the optimizer's keys; optimizer_checks.cc.
 void check_optimizer(const Recipe& recipe, RecipeReading& reading);
 

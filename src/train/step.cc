@@ -56,13 +56,19 @@ StepResult compute_gradients(Context& context, Decoder& decoder, const Step& ste
   StepResult result;
   result.num_targets = step.num_targets;
   const float scale = loss_scale_of(step);
+  const double recomputed_before = decoder.recomputed_flops();
+  const std::int64_t rebuilt_before = decoder.segments_rebuilt();
   for (const Batch& batch : step.micro_batches) {
     result.loss_sum += run_micro_batch(context, decoder, batch, scale).sum;
     for (const Segment& segment : batch.segments().list()) {
       result.num_tokens += segment.padding ? 0 : segment.length;
     }
     result.flops += decoder.training_flops(batch.segments());
+    ++result.segments_built;
+    result.segments_used += batch.segment_uses();
   }
+  result.segments_built += decoder.segments_rebuilt() - rebuilt_before;
+  result.recomputed_flops = decoder.recomputed_flops() - recomputed_before;
   for (const auto& storage : decoder.parameters().storages()) {
     // A parameter that nothing reached has no gradient, not the last step's.
     if (storage->gradient() != nullptr && storage->gradient()->stale()) storage->gradient()->adding(context);

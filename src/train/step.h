@@ -16,6 +16,8 @@ struct StepResult {
   std::int64_t num_tokens = 0;  // without padding
   double grad_norm = 0;         // before clipping
   double flops = 0;
+  double recomputed_flops = 0;  // not among them
+  std::int64_t segments_built = 0, segments_used = 0;
   bool finite = true;
 };
 

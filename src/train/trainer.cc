@@ -118,6 +118,8 @@ void Trainer::train_one(const Step& step) {
     state_.learning_rate = learning_rate;
     state_.tokens += result.num_targets;
   }
+  engine_.facts().count("segments: built", result.segments_built);
+  engine_.facts().count("segments: used", result.segments_used);
   ++state_.step;
   state_.epoch = step.epoch;
   state_.stream = step.position;
@@ -130,6 +132,7 @@ void Trainer::train_one(const Step& step) {
   window_.seconds += seconds;
   window_.flops += result.flops;
   process_flops_ += result.flops;
+  process_recomputed_flops_ += result.recomputed_flops;
   window_.tokens += result.num_tokens;
   process_tokens_ += result.num_tokens;
   window_.samples += samples;

@@ -13,6 +13,7 @@
 #include "observe/run_record.h"
 #include "observe/tensorboard.h"
 #include "optim/schedule.h"
+#include "train/activation_setup.h"
 #include "train/data_setup.h"
 #include "train/model_setup.h"
 #include "train/run_folder.h"
@@ -76,7 +77,8 @@ class Trainer {
   Engine engine_;
   std::optional<RunFolder> folder_;
   std::optional<ModelParts> parts_;
-  std::string model_path_;  // a hub id resolved
+  std::string model_path_;   // a hub id resolved
+  Activations activations_;  // before the decoder, whose tapes refer to it
   std::unique_ptr<Decoder> decoder_;
   DataSets data_;
   std::unique_ptr<StepLoader> loader_;  // null when streaming
@@ -95,7 +97,7 @@ class Trainer {
   CoreMeter cores_;
   std::chrono::steady_clock::time_point started_;
   double train_seconds_ = 0;
-  double process_flops_ = 0;
+  double process_flops_ = 0, process_recomputed_flops_ = 0;
   double next_peak_ = 1;  // training seconds after which the peak is measured: short runs go without
   std::int64_t process_tokens_ = 0, process_samples_ = 0;
   struct Window {  // of this process since its last logging step

@@ -217,6 +217,8 @@ void Trainer::write_end(int exit_status, const std::string& reason) {
   end.step = state_.step;
   end.tokens = process_tokens_;
   end.flops = process_flops_;
+  end.recomputed_flops = process_recomputed_flops_;
+  if (activations_.offload) count_offload(engine_.facts(), activations_.offload->counts());
   end.samples = process_samples_;
   end.lost_metrics = metrics_->lost();
   end.results = results_;

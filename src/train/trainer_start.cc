@@ -91,6 +91,9 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   make_model();
   if (recipe_.use_badam) make_updater();  // it says which layers have gradients
   decoder_->parameters().allocate_gradients();
+  activations_ = choose_activations(files_, recipe_, *decoder_, engine_);
+  decoder_->set_activation_policy(activations_.policy);
+  decoder_->set_metadata_cache(recipe_.metadata_cache);
   writer_ = std::make_unique<CheckpointWriter>(files_);
 }
 

@@ -1,0 +1,25 @@
+// What a run keeps between forward and backward, from its recipe.
+#pragma once
+
+#include <memory>
+
+#include "nn/decoder.h"
+#include "train/engine.h"
+#include "train/recipe.h"
+
+namespace lode {
+
+struct Activations {
+  std::unique_ptr<Offload> offload;  // null: nothing is offloaded
+  ActivationPolicy policy;           // refers to offload
+};
+
+// Makes the facts. Opens the file of offloaded inputs: Error(usage) when its folder is missing, Error(data)
+// when it cannot be written to or has too little room for the largest micro-batch. activation_policy: auto
+// runs the decoder, whose gradients must be allocated: Error(memory) when nothing fits.
+Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder& decoder, Engine& engine);
+
+// Adds to the run's counters what an offload did.
+void count_offload(Facts& facts, const OffloadCounts& counts);
+
+}  // namespace lode
