@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self):
         self.steps, self.more = [], {}
-        self.first_step_s = self.peak_rss_mb = self.wall_s = None
+        self.first_step_s = self.peak_rss_mb = self.wall_s = self.cores = None
 
 
 def measure(arguments, environment, log, first_step_file=None):
@@ -97,6 +97,7 @@ def measure(arguments, environment, log, first_step_file=None):
             watcher.join()
         child.stdout.close()
     run.peak_rss_mb = usage.ru_maxrss / 1024
+    run.cores = (usage.ru_utime + usage.ru_stime) / run.wall_s
     if child.returncode != 0:
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
         raise RuntimeError(f"{command_text(arguments, environment)} ended with {child.returncode}:\n{tail}")
