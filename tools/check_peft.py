@@ -31,11 +31,25 @@ def load_base(path):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **place).eval()
 
 
+def resize_for(base, stored):
+    """Gives the base the rows that the adapter was trained with, as its user would; True when it lacked some."""
+    embedding = base.get_input_embeddings()
+    name = next(name for name, module in base.named_modules() if module is embedding)
+    table = stored.get(f"base_model.model.{name}.weight")
+    if table is None or len(table) == len(embedding.weight):
+        return False
+    base.resize_token_embeddings(len(table))
+    return True
+
+
 def load_adapted(base, adapter):
     """Base + adapter; ValueError when the adapter has a tensor that peft finds no place for, or lacks one."""
+    stored = peft.utils.load_peft_weights(str(adapter), device="cpu")
+    resized = resize_for(base, stored)
     model = peft.PeftModel.from_pretrained(base, adapter).eval()
-    stored = set(peft.utils.load_peft_weights(str(adapter), device="cpu"))
-    wanted = set(peft.get_peft_model_state_dict(model))
+    stored = set(stored)
+    # Of a resized base peft lists the tables again, those of the base included.
+    wanted = set(peft.get_peft_model_state_dict(model, save_embedding_layers=False if resized else "auto"))
     if stored != wanted:
         raise ValueError(f"{adapter}: {sorted(stored - wanted)} are not peft's, {sorted(wanted - stored)} are missing")
     return model

@@ -89,9 +89,7 @@ void inspect(const DataArguments& arguments) {
   require_recipe_files(files, recipe);
   Log log;
   const std::string model_path = resolve_model_path(files, recipe.model_name_or_path);
-  ModelParts parts =
-      read_model_parts(files, model_path, resolve_model_path(files, recipe.tokenizer_name_or_path));
-  parts.tokenizer = with_added_tokens(recipe, parts.tokenizer, parts.config.spec.vocab_size);
+  ModelParts parts = read_recipe_parts(files, recipe, model_path);
   std::string source;
   if (recipe.stage == Recipe::Stage::sft) {
     if (!recipe.chat_template.empty()) source = "template " + recipe.chat_template;

@@ -12,6 +12,7 @@
 #include "models/gguf_export.h"
 #include "models/peft.h"
 #include "models/saved_config.h"
+#include "models/vocabulary.h"
 #include "models/weights.h"
 #include "text/gguf_tokenizer.h"
 
@@ -177,7 +178,9 @@ class Exporter {
         plan_gguf(source_.config, source_.decoder, options_.gguf, source_.config.spec.model_type);
     report_.notes = plan.substitutions;
     GgufFields tokenizer;
-    add_gguf_tokenizer(gguf_tokenizer_data(source_.tokenizer), tokenizer);
+    GgufTokenizerData data = gguf_tokenizer_data(source_.tokenizer);
+    pad_gguf_tokens(data, source_.config.spec.vocab_size);
+    add_gguf_tokenizer(data, tokenizer);
     write_gguf(source_.context, source_.files, temporary_, source_.config, plan, tokenizer,
                [&](const Parameter& parameter, std::int64_t first, View out) {
                  merged_rows(source_.context, parameters, parameters.index_of(parameter.name), false, first,
@@ -190,7 +193,8 @@ class Exporter {
     FileSystem& files = source_.files;
     const bool alone = options_.format == ExportFormat::peft;
     const std::string path = alone ? source_.base : temporary_;
-    const ModelConfig config = read_model_config(files, path);
+    ModelConfig config = read_model_config(files, path);
+    if (alone && source_.config.stored_rows > 0) grow_vocabulary(config, source_.config.spec.vocab_size);
     const Tokenizer tokenizer = options_.format == ExportFormat::gguf
                                     ? tokenizer_from_gguf(GgufFile(files, temporary_))
                                     : Tokenizer::load(files, temporary_);

@@ -30,6 +30,9 @@ struct ModelConfig {
   Json json;
   DecoderSpec spec;
   DecoderNames names;
+  // Rows of the embedding, and of a head of its own, in the files of the base when spec.vocab_size has grown
+  // beyond them (models/vocabulary.h). 0: all.
+  std::int64_t stored_rows = 0;
 };
 // path: a folder with a config.json, or the file itself; or a GGUF file, or a folder with one and no
 // config.json.

@@ -6,20 +6,21 @@
 
 #include "models/gguf_config.h"
 #include "models/gguf_names.h"
+#include "models/vocabulary.h"
 #include "nn/quantized.h"
 
 namespace lode {
 namespace {
 
 struct Job {
-  const Parameter* parameter;
+  Parameter parameter;  // the part that the file holds
   const GgufTensor* tensor;
   GgufPlace place;
 };
 
 // The file's rows in Hugging Face's order; any format, as rows are whole.
 std::vector<std::byte> ordered_rows(const Job& job) {
-  const std::int64_t rows = job.parameter->rows, head_dim = rows / job.place.heads;
+  const std::int64_t rows = job.parameter.rows, head_dim = rows / job.place.heads;
   std::vector<std::byte> out(job.tensor->bytes.size());
   const std::size_t bytes = out.size() / static_cast<std::size_t>(rows);
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -31,7 +32,7 @@ std::vector<std::byte> ordered_rows(const Job& job) {
 }
 
 void load_vector(Context& context, const Job& job) {
-  const std::int64_t n = job.parameter->cols;
+  const std::int64_t n = job.parameter.cols;
   std::vector<float> values(static_cast<std::size_t>(n));
   const View view{values.data(), DType::f32, 1, n, n};
   dequantize_rows(context.kernel, *job.tensor->format(), job.tensor->bytes.data(), 0, view);
@@ -44,14 +45,14 @@ void load_vector(Context& context, const Job& job) {
     }
   }
   for (float& value : values) value -= job.place.offset;
-  job.parameter->write(context, view);
+  job.parameter.write(context, view);
 }
 
 void load(Context& context, const Job& job) {
-  if (job.parameter->vector) return load_vector(context, job);
+  if (job.parameter.vector) return load_vector(context, job);
   const QuantFormat format = *job.tensor->format();
-  if (job.place.heads == 0) return write_blocks(context, *job.parameter, format, job.tensor->bytes);
-  write_blocks(context, *job.parameter, format, ordered_rows(job));
+  if (job.place.heads == 0) return write_blocks(context, job.parameter, format, job.tensor->bytes);
+  write_blocks(context, job.parameter, format, ordered_rows(job));
 }
 
 std::string problem_of(const Parameter& parameter, const GgufTensor* tensor, const GgufPlace& place) {
@@ -83,9 +84,10 @@ std::vector<Job> find_jobs(const GgufFile& file, const ModelConfig& config, cons
     LODE_ASSERT(place != places.end());
     const GgufTensor* tensor = file.find(place->second.name);
     wanted.insert(place->second.name);
-    const std::string problem = problem_of(parameter, tensor, place->second);
+    const Parameter stored = stored_part(config, parameter);
+    const std::string problem = problem_of(stored, tensor, place->second);
     if (problem.empty()) {
-      jobs.push_back({&parameter, tensor, place->second});
+      jobs.push_back({stored, tensor, place->second});
     } else {
       problems.push_back(problem);
     }
@@ -117,6 +119,7 @@ void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder&
     fail(ErrorKind::data, "{}: the weights do not fit the model, nothing was loaded:{}", file.path(), list);
   }
   for (const Job& job : jobs) load(context, job);
+  fill_new_rows(context, config, decoder);
   decoder.parameters().reset_copies(context);
 }
 
@@ -124,7 +127,9 @@ void keep_gguf_formats(const GgufFile& file, const ModelConfig& config, WeightPo
   std::map<std::string, QuantFormat> formats;
   for (const auto& [name, place] : gguf_places(config)) {
     const GgufTensor* tensor = file.find(place.name);
-    if (tensor == nullptr || tensor->shape.size() != 2) continue;
+    const bool grown =
+        config.stored_rows > 0 && (name == config.names.embedding || name == config.names.head);
+    if (grown || tensor == nullptr || tensor->shape.size() != 2) continue;
     if (const auto format = tensor->format(); format && *format > QuantFormat::bf16) formats[name] = *format;
   }
   policy.format = [formats = std::move(formats)](const std::string& name,

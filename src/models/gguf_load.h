@@ -16,7 +16,8 @@ std::vector<std::string> find_gguf_problems(const GgufFile& file, const ModelCon
                                             const Decoder& decoder);
 
 // Makes a policy keep frozen matrices in the format that the file has them in; those in F32, F16 or BF16 stay
-// floats. For a decoder whose base is not trained, before it is built. The file need not stay open.
+// floats, and so do embedding and head of a grown vocabulary. For a decoder whose base is not trained, before
+// it is built. The file need not stay open.
 void keep_gguf_formats(const GgufFile& file, const ModelConfig& config, WeightPolicy& policy);
 
 }  // namespace lode

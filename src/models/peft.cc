@@ -89,9 +89,13 @@ bool is_lora_name(std::string_view name) {
   return name.find(".lora_") != std::string_view::npos;
 }
 
-// PEFT writes the base of an adapted embedding beside the adapter; it is the base's own.
+// PEFT writes the base of an adapted embedding beside the adapter: the base's own, and rows that were added.
+constexpr std::string_view kBaseLayer = ".base_layer.weight";
 bool is_base_layer(std::string_view name) {
-  return name.ends_with(".base_layer.weight");
+  return name.ends_with(kBaseLayer);
+}
+std::string base_layer_name(std::string_view module) {
+  return format("{}{}{}", kPrefix, module, kBaseLayer);
 }
 
 SafetensorsFile open_weights(FileSystem& files, const std::string& folder) {
@@ -110,6 +114,11 @@ std::string file_name(const Parameter& parameter) {
   std::string name = parameter.name;
   if (parameter.role == ParameterRole::copy) name.erase(name.rfind(kCopied), kCopied.size());
   return std::string(kPrefix) + name;
+}
+
+// Of a copy that is another module's: PEFT looks for the values under both names.
+std::string shared_name(const FullCopy& copy) {
+  return std::string(kPrefix) + copy.module + ".weight";
 }
 
 bool is_transposed(const Parameter& parameter) {
@@ -159,6 +168,7 @@ AdapterSpec read_peft_spec(FileSystem& files, const std::string& folder) {
   spec.alpha = number_at(config, "lora_alpha", 8, folder);
   spec.dropout = static_cast<float>(number_at(config, "lora_dropout", 0, folder));
   spec.rslora = is_set(config, "use_rslora");
+  spec.tied_copies = is_set(config, "ensure_weight_tying");
   std::vector<std::pair<std::string, double>> alphas;
   if (const Json* patterns = config.find("alpha_pattern"); patterns != nullptr && patterns->is_object()) {
     for (const auto& [key, value] : patterns->as_object()) {
@@ -169,6 +179,7 @@ AdapterSpec read_peft_spec(FileSystem& files, const std::string& folder) {
   }
   const SafetensorsFile weights = open_weights(files, folder);
   for (const TensorInfo& tensor : weights.tensors()) {
+    spec.base_layers = spec.base_layers || is_base_layer(tensor.name);
     auto module = module_of(tensor.name, ".lora_A.weight");
     if (!module) module = module_of(tensor.name, ".lora_embedding_A");
     if (module) {
@@ -198,6 +209,21 @@ std::string read_peft_base(FileSystem& files, const std::string& folder) {
   return base != nullptr && base->is_string() ? base->as_string() : "";
 }
 
+std::int64_t read_peft_rows(FileSystem& files, const std::string& folder, const DecoderNames& names) {
+  std::int64_t rows = 0;
+  const SafetensorsFile weights = open_weights(files, folder);
+  for (const TensorInfo& tensor : weights.tensors()) {
+    if (tensor.shape.size() != 2) continue;
+    for (const std::string& weight : {names.embedding, names.head}) {
+      const std::string module = std::string(kPrefix) + weight.substr(0, weight.rfind('.'));
+      if (tensor.name == module + ".weight" || tensor.name == module + ".lora_B.weight")
+        rows = std::max(rows, tensor.shape[0]);
+      if (tensor.name == module + ".lora_embedding_A") rows = std::max(rows, tensor.shape[1]);
+    }
+  }
+  return rows;
+}
+
 void load_peft(FileSystem& files, const std::string& folder, Context& context, Decoder& decoder) {
   const WeightSet weights(files, join_path(folder, std::string(kAdapterWeightsFile)));
   ParameterList& parameters = decoder.parameters();
@@ -207,7 +233,20 @@ void load_peft(FileSystem& files, const std::string& folder, Context& context, D
     targets.push_back(
         {file_name(parameter), parameter.file_shape(), parameter.values(), is_transposed(parameter)});
   }
-  load_tensors(weights, targets, {context.kernel.threads, is_base_layer});
+  for (const Parameter& parameter : parameters.all()) {
+    if (parameter.role != ParameterRole::base || parameter.vector || parameter.quantized()) continue;
+    const std::string name = base_layer_name(parameter.module());
+    if (!weights.tensors().contains(name)) continue;
+    targets.push_back({name, parameter.file_shape(), parameter.values(), is_transposed(parameter)});
+    parameter.storage->changed(false);
+  }
+  std::set<std::string, std::less<>> twice;  // a shared copy is there under both names
+  for (const FullCopy& copy : parameters.copies()) {
+    if (parameters.shares_copy(copy)) twice.insert(shared_name(copy));
+  }
+  load_tensors(weights, targets, {context.kernel.threads, [&twice](std::string_view name) {
+                                    return is_base_layer(name) || twice.contains(name);
+                                  }});
   for (const auto& storage : parameters.storages()) {
     if (storage->gradient() != nullptr) storage->changed(false);
   }
@@ -219,6 +258,19 @@ std::vector<PeftTensor> peft_tensors(const ParameterList& parameters, DType dtyp
     const Parameter& parameter = parameters.all()[i];
     if (parameter.role == ParameterRole::base || !parameter.trainable()) continue;
     tensors.push_back({{file_name(parameter), dtype, parameter.file_shape(), is_transposed(parameter)}, i});
+  }
+  for (const LoraPair& pair : parameters.pairs()) {
+    const Parameter& base = parameters.all()[pair.base];
+    if (!parameters.policy().adapter->base_layers || base.quantized()) continue;
+    const ModuleKind kind = parameters.all()[pair.b].kind;
+    if (kind != ModuleKind::embedding && kind != ModuleKind::head) continue;
+    tensors.push_back(
+        {{base_layer_name(pair.module), dtype, base.file_shape(), is_transposed(base)}, pair.base});
+  }
+  for (const FullCopy& copy : parameters.copies()) {
+    if (!parameters.shares_copy(copy)) continue;
+    tensors.push_back(
+        {{shared_name(copy), dtype, parameters.all()[copy.copy].file_shape(), false}, copy.copy});
   }
   return tensors;
 }
@@ -240,6 +292,8 @@ std::string peft_config(const ParameterList& parameters, const std::string& base
   config["auto_mapping"] = nullptr;
   config["base_model_name_or_path"] = base;
   config["bias"] = "none";
+  if (std::ranges::any_of(parameters.copies(), [&](const FullCopy& c) { return parameters.shares_copy(c); }))
+    config["ensure_weight_tying"] = true;
   config["fan_in_fan_out"] = transposed;
   config["inference_mode"] = true;
   config["init_lora_weights"] = true;
@@ -292,6 +346,8 @@ void merged_rows(Context& context, const ParameterList& parameters, std::size_t 
 bool unties_head(const Decoder& decoder) {
   if (!decoder.spec().tied_head) return false;
   const ParameterList& parameters = decoder.parameters();
+  const auto shared = [&](const FullCopy& copy) { return parameters.shares_copy(copy); };
+  if (std::ranges::any_of(parameters.copies(), shared)) return false;
   return std::ranges::any_of(parameters.all(),
                              [](const Parameter& p) {
                                return p.role != ParameterRole::base && p.kind == ModuleKind::head;

@@ -21,6 +21,9 @@ AdapterSpec read_peft_spec(FileSystem& files, const std::string& folder);
 // The base that a folder's config names; "" when it names none.
 std::string read_peft_base(FileSystem& files, const std::string& folder);
 
+// How many rows of embedding and head a folder's adapter is for, by its tensors of them; 0: it has none.
+std::int64_t read_peft_rows(FileSystem& files, const std::string& folder, const DecoderNames& names);
+
 // Fills the decoder's adapter. Throws Error(data) with everything that does not fit the base: modules it
 // lacks, shapes, missing and unknown tensors.
 void load_peft(FileSystem& files, const std::string& folder, Context& context, Decoder& decoder);

@@ -2,6 +2,7 @@
 
 #include "models/gguf_config.h"
 #include "models/gguf_load.h"
+#include "models/vocabulary.h"
 
 namespace lode {
 namespace {
@@ -41,9 +42,9 @@ Places find_places(const WeightSet& weights, const ModelConfig& config, const De
   Places places;
   for (const Parameter& parameter : decoder.parameters().all()) {
     if (parameter.role != ParameterRole::base) continue;
-    TensorTarget target{parameter.name, parameter.file_shape(),
-                        parameter.quantized() ? View{} : parameter.values(),
-                        parameter.layout == FileLayout::transposed && !parameter.vector};
+    const Parameter stored = stored_part(config, parameter);
+    TensorTarget target{stored.name, stored.file_shape(), stored.quantized() ? View{} : stored.values(),
+                        stored.layout == FileLayout::transposed && !stored.vector};
     if (bare && target.name.starts_with(kPrefix)) target.name.erase(0, kPrefix.size());
     places.targets.push_back(std::move(target));
     places.parameters.push_back(&parameter);
@@ -76,6 +77,7 @@ void load_model_weights(FileSystem& files, const std::string& path, const ModelC
   for (std::size_t i = 0; i < targets.size(); ++i) {
     if (parameters[i]->quantized()) quantize_tensor(context, weights, targets[i], *parameters[i]);
   }
+  fill_new_rows(context, config, decoder);
   decoder.parameters().reset_copies(context);
 }
 

@@ -13,6 +13,10 @@ bool adaptable(ModuleKind kind) {
   return kind == ModuleKind::linear || kind == ModuleKind::embedding || kind == ModuleKind::head;
 }
 
+bool is_table(ModuleKind kind) {
+  return kind == ModuleKind::embedding || kind == ModuleKind::head;
+}
+
 bool any_names(const std::vector<std::string>& entries, std::string_view module) {
   return std::ranges::any_of(entries, [module](const auto& entry) { return names_module(entry, module); });
 }
@@ -105,7 +109,7 @@ ParameterList::Module& ParameterList::module(const std::string& name, ModuleKind
   Module added{name, kind};
   if (policy_.adapter) {
     const AdapterSpec& spec = *policy_.adapter;
-    added.copy = any_names(spec.additional_targets, name);
+    added.copy = any_names(spec.additional_targets, name) || (spec.whole_tables && is_table(kind));
     const bool all = kind == ModuleKind::linear &&
                      std::ranges::find(spec.targets, std::string_view("all")) != spec.targets.end();
     added.lora = !added.copy && adaptable(kind) && (all || any_names(spec.targets, name));
@@ -202,7 +206,8 @@ std::vector<CoverageRow> ParameterList::coverage() const {
     if (m.copy) {
       ++row->adapted;
       row->how = "full copy";
-      row->why = "named in additional_target";
+      row->why = policy_.adapter->whole_tables && is_table(m.kind) ? "new tokens: trained and saved whole"
+                                                                   : "named in additional_target";
     } else if (m.lora) {
       ++row->adapted;
       row->why = any_names(policy_.adapter->targets, m.name) ? "named in lora_target"
@@ -216,8 +221,13 @@ std::vector<CoverageRow> ParameterList::coverage() const {
   }
   for (const FullCopy& copy : copies_) {
     const Parameter& p = parameters_[copy.copy];
-    if (p.trainable())
-      std::ranges::find(rows, last_part(copy.module), &CoverageRow::module)->trainable += p.numel();
+    const auto row = std::ranges::find(rows, last_part(copy.module), &CoverageRow::module);
+    if (shares_copy(copy)) {
+      row->how = "the same copy";
+      row->why = "tied to the embedding";
+    } else if (p.trainable()) {
+      row->trainable += p.numel();
+    }
   }
   return rows;
 }

@@ -28,6 +28,12 @@ struct AdapterSpec {
   std::vector<std::string> additional_targets;
   // The targets come from a file: that the model lacks one is found when its values are loaded.
   bool from_file = false;
+  // The vocabulary has new tokens: embedding and head are full copies too.
+  bool whole_tables = false;
+  // A tied embedding and head have one copy (PEFT's ensure_weight_tying).
+  bool tied_copies = false;
+  // The file of the adapter has the own weights of an adapted embedding or head, too, as PEFT writes them.
+  bool base_layers = false;
   // Other ranks and alphas for modules matched in the same way.
   std::map<std::string, std::int64_t> ranks;
   std::map<std::string, double> alphas;

@@ -162,7 +162,17 @@ Weight* ParameterList::add(std::vector<Parameter> parts) {
 Weight* ParameterList::share(const std::string& parameter, const std::string& name, ModuleKind kind) {
   const std::size_t base = index_of(parameter);
   Weight* weight = parameters_[base].storage.get();
-  if (!module(name, kind).copy) return weight;
+  Module& own = module(name, kind);
+  const auto known = std::ranges::find(copies_, base, &FullCopy::base);
+  if (known != copies_.end() && policy_.adapter->tied_copies) {
+    own.copy = true;
+    own.lora = false;
+    const std::size_t copy = known->copy;
+    copies_.push_back({name, base, copy});
+    return switched_.emplace_back(std::make_unique<SwitchedWeight>(*weight, *parameters_[copy].storage))
+        .get();
+  }
+  if (!own.copy) return weight;
   Parameter part = parameters_[base];
   part.name = name + ".modules_to_save.weight";
   part.kind = kind;
@@ -239,6 +249,10 @@ std::int64_t ParameterList::trainable_numel() const {
   std::int64_t total = 0;
   for (const Parameter& parameter : parameters_) total += parameter.trainable() ? parameter.numel() : 0;
   return total;
+}
+
+bool ParameterList::shares_copy(const FullCopy& copy) const {
+  return !parameters_[copy.copy].name.starts_with(copy.module + ".");
 }
 
 void ParameterList::reset_gradients() {

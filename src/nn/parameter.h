@@ -117,10 +117,10 @@ struct LoraPair {
   bool embedding = false;  // A is stored as [V, rank]; in files [rank, V]
 };
 
-// A base parameter and its trained copy.
+// A base parameter and its trained copy, which a tied head may share with the embedding.
 struct FullCopy {
   std::string module;
-  std::size_t base = 0, copy = 0;
+  std::size_t base = 0, copy = 0;  // indices into all()
 };
 
 class ParameterList {
@@ -155,6 +155,8 @@ class ParameterList {
   std::size_t index_of(std::string_view name) const;  // throws Error(internal) when absent
   const std::vector<LoraPair>& pairs() const { return pairs_; }
   const std::vector<FullCopy>& copies() const { return copies_; }
+  // Whether the copy's values are another module's, which comes before it.
+  bool shares_copy(const FullCopy& copy) const;
   std::vector<CoverageRow> coverage() const;
   // The modules with low-rank pairs and those with copies: by their last name ("q_proj") where all of that
   // name are, else by the whole.

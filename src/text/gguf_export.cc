@@ -54,12 +54,17 @@ bool starts_words_with_space(const text::TokenizerState& state) {
        section(state.spec, "normalizer").dump().substr(0, 200));
 }
 
+// What stands for an id without a token.
+std::string filler(std::size_t id) {
+  return format("[PAD{}]", id);
+}
+
 void add_tokens(const Tokenizer& tokenizer, const text::TokenizerState& state, GgufTokenizerData& data) {
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); id++) {
     const bool present = tokenizer.has_token(id);
-    const std::string filler = format("[PAD{}]", id);
-    data.tokens.push_back(present ? tokenizer.token(id) : filler);
-    std::int32_t type = data.tokens.back() == filler ? kUnused : kNormal;
+    const std::string unused = filler(static_cast<std::size_t>(id));
+    data.tokens.push_back(present ? tokenizer.token(id) : unused);
+    std::int32_t type = data.tokens.back() == unused ? kUnused : kNormal;
     if (!state.model.byte_level && text::byte_of_token(data.tokens.back()) >= 0) type = kByte;
     data.token_types.push_back(type);
   }
@@ -139,6 +144,14 @@ GgufTokenizerData gguf_tokenizer_data(const Tokenizer& tokenizer) {
     data.huggingface_json = tokenizer.files().front().second;
   }
   return data;
+}
+
+void pad_gguf_tokens(GgufTokenizerData& data, std::int64_t rows) {
+  while (static_cast<std::int64_t>(data.tokens.size()) < rows) {
+    data.tokens.push_back(filler(data.tokens.size()));
+    data.token_types.push_back(kUnused);
+    if (!data.scores.empty()) data.scores.push_back(data.scores.back());
+  }
 }
 
 }  // namespace lode

@@ -34,6 +34,9 @@ Tokenizer tokenizer_from_gguf(const GgufFile& file);
 // does not give exactly this tokenizer back.
 GgufTokenizerData gguf_tokenizer_data(const Tokenizer& tokenizer);
 
+// Adds unused tokens up to the model's number of rows, which readers expect to be equal.
+void pad_gguf_tokens(GgufTokenizerData& data, std::int64_t rows);
+
 GgufTokenizerData read_gguf_tokenizer(const GgufFile& file);
 void add_gguf_tokenizer(const GgufTokenizerData& data, GgufFields& fields);
 

@@ -13,6 +13,7 @@
 #include "models/gguf_names.h"
 #include "models/hub.h"
 #include "models/peft.h"
+#include "models/vocabulary.h"
 #include "models/weights.h"
 #include "text/gguf_tokenizer.h"
 #include "train/engine.h"
@@ -55,6 +56,12 @@ class Inspector {
   void base() {
     attempt([&] { gguf_ = find_gguf(files_, out_.path); });
     attempt([&] { out_.config = read_model_config(files_, out_.path); });
+    if (out_.config && !out_.adapter.empty()) {
+      attempt([&] {
+        const std::int64_t rows = read_peft_rows(files_, out_.adapter, out_.config->names);
+        if (rows > out_.config->spec.vocab_size) grow_vocabulary(*out_.config, rows);
+      });
+    }
     attempt([&] { read_tokenizer(); });
     attempt([&] { read_tensors(); });
     if (out_.config) attempt([&] { read_sizes(); });
@@ -418,6 +425,7 @@ std::vector<std::int32_t> find_untrained_rows(FileSystem& files, const std::stri
   std::vector<float> values(static_cast<std::size_t>(rows->cols));
   std::vector<std::int32_t> untrained;
   for (const std::int32_t id : ids) {
+    if (id >= rows->rows && id < config.spec.vocab_size) untrained.push_back(id);  // a row that was added
     if (id < 0 || id >= rows->rows) continue;
     dequantize_rows(context, rows->format, rows->data, id,
                     {values.data(), DType::f32, 1, rows->cols, rows->cols});

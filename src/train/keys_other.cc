@@ -66,7 +66,6 @@ void add_keys_to_come(KeyTable& t) {
                            "fp8",
                            "tokenized_path",
                            "ignore_data_skip",
-                           "resize_vocab",
                            "do_predict",
                            "predict_with_generate",
                            "push_to_hub",

@@ -56,9 +56,23 @@ void add_base_keys(KeyTable& t) {
   t.number("neftune_noise_alpha", &Recipe::neftune_noise_alpha, kAbove0,
            "Noise on the embeddings in training, uniform within alpha / sqrt(length * width).");
   t.list("add_tokens", &Recipe::add_tokens,
-         "Tokens added to the vocabulary, unless they are in it: in rows of the model that no token has.");
+         "Tokens added to the vocabulary, unless they are in it: in rows that no token has, then in new ones "
+         "(resize_vocab).");
   t.list("add_special_tokens", &Recipe::add_special_tokens, "The same as special tokens.")
       .alias("new_special_tokens", kSwift);
+  Key& resize =
+      t.custom("resize_vocab", "true or false",
+               "Whether embedding and head get rows for new tokens, at most 63 more so that their number "
+               "is a multiple of 64, and are trained whole with lora and freeze. Empty: true when tokens "
+               "are added. true also for a larger tokenizer_name_or_path.");
+  resize.schema = Json::object({{"type", "boolean"}});
+  resize.set = [](Recipe& recipe, const YamlNode& node) {
+    recipe.resize_vocab = node.as_bool();
+    if (!recipe.resize_vocab) fail_expected("true or false", node);
+  };
+  resize.get = [](const Recipe& recipe) -> Json {
+    return recipe.resize_vocab ? Json(*recipe.resize_vocab) : Json();
+  };
 }
 
 void add_mixing_keys(KeyTable& t) {

@@ -5,6 +5,7 @@
 #include "models/gguf_load.h"
 #include "models/hub.h"
 #include "models/peft.h"
+#include "models/vocabulary.h"
 #include "models/weights.h"
 #include "text/gguf_tokenizer.h"
 #include "train/run_state.h"
@@ -18,11 +19,17 @@ std::string folder_of(FileSystem& files, const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-}  // namespace
-
-ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
-                            const std::string& tokenizer_path) {
+// An adapter may have been trained with more rows than its base has.
+ModelConfig read_config(FileSystem& files, const std::string& model_path, const std::string& adapter) {
   ModelConfig config = read_model_config(files, model_path);
+  if (adapter.empty()) return config;
+  const std::int64_t rows = read_peft_rows(files, adapter, config.names);
+  if (rows > config.spec.vocab_size) grow_vocabulary(config, rows);
+  return config;
+}
+
+Tokenizer read_tokenizer(FileSystem& files, const std::string& model_path,
+                         const std::string& tokenizer_path) {
   const std::optional<std::string> gguf = find_gguf(files, model_path);
   const std::string source = !tokenizer_path.empty() ? tokenizer_path
                              : gguf                  ? *gguf
@@ -35,14 +42,65 @@ ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
          source);
   }
   const std::optional<std::string> gguf_tokenizer = find_gguf(files, source);
-  Tokenizer tokenizer =
-      gguf_tokenizer ? tokenizer_from_gguf(GgufFile(files, *gguf_tokenizer)) : Tokenizer::load(files, source);
-  if (tokenizer.vocab_size() > config.spec.vocab_size) {
-    fail(ErrorKind::data,
-         "{}: vocab_size is {}, but the tokenizer in {} has ids up to {}: they do not belong together",
-         config.file, config.spec.vocab_size, source, tokenizer.vocab_size() - 1);
+  return gguf_tokenizer ? tokenizer_from_gguf(GgufFile(files, *gguf_tokenizer))
+                        : Tokenizer::load(files, source);
+}
+
+// The embedding and a head of its own, as freeze_extra_modules names them.
+void add_tables(const ModelConfig& config, std::vector<std::string>& modules) {
+  for (const std::string& weight : {config.names.embedding, config.names.head}) {
+    if (config.spec.tied_head && weight == config.names.head) continue;
+    const std::string module = weight.substr(0, weight.rfind('.'));
+    modules.push_back(module.substr(module.rfind('.') + 1));
   }
-  return {std::move(config), std::move(tokenizer)};
+}
+
+void require_rows(const ModelConfig& config, const Tokenizer& tokenizer, std::string_view remedy) {
+  if (tokenizer.vocab_size() <= config.spec.vocab_size) return;
+  fail(ErrorKind::data,
+       "{}: vocab_size is {}, but the tokenizer has ids up to {}: they do not belong together{}", config.file,
+       config.spec.vocab_size, tokenizer.vocab_size() - 1, remedy);
+}
+
+void refuse_growth(const Recipe& recipe, const Tokenizer& tokenizer, std::int64_t rows,
+                   std::string_view why) {
+  fail(ErrorKind::usage, "{}: the tokenizer would have {} ids, the model has {} rows, and {}",
+       !recipe.add_tokens.empty() ? "add_tokens" : "add_special_tokens", tokenizer.vocab_size(), rows, why);
+}
+
+}  // namespace
+
+ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
+                            const std::string& tokenizer_path, const std::string& adapter) {
+  ModelParts parts{read_config(files, model_path, adapter),
+                   read_tokenizer(files, model_path, tokenizer_path)};
+  require_rows(parts.config, parts.tokenizer, "");
+  return parts;
+}
+
+ModelParts read_recipe_parts(FileSystem& files, const Recipe& recipe, const std::string& model_path) {
+  ModelParts parts{
+      read_config(files, model_path, recipe.adapter_name_or_path),
+      read_tokenizer(files, model_path, resolve_model_path(files, recipe.tokenizer_name_or_path))};
+  if (recipe.resize_vocab != true) {
+    require_rows(parts.config, parts.tokenizer, "; resize_vocab: true would add rows for the tokenizer's");
+  }
+  const std::int64_t rows = parts.config.spec.vocab_size, before = parts.tokenizer.vocab_size();
+  parts.tokenizer =
+      parts.tokenizer.add_tokens(recipe.add_tokens).add_special_tokens(recipe.add_special_tokens);
+  const std::int64_t tokens = parts.tokenizer.vocab_size();
+  parts.new_tokens = recipe.resize_vocab.value_or(true) && tokens > std::min(before, rows);
+  if (tokens <= rows) return parts;
+  if (!parts.new_tokens)
+    refuse_growth(recipe, parts.tokenizer, rows, "resize_vocab: false forbids adding rows: leave it out");
+  if (!recipe.adapter_name_or_path.empty()) {
+    refuse_growth(
+        recipe, parts.tokenizer, rows,
+        "an adapter cannot go on with more rows: merge it with `lode export --format safetensors` and "
+        "train on the result");
+  }
+  grow_vocabulary(parts.config, padded_rows(tokens));
+  return parts;
 }
 
 Model load_model(FileSystem& files, Engine& engine, const std::string& path,
@@ -59,7 +117,7 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path,
   }
   // An adapter's folder may hold a tokenizer with tokens of its own.
   const bool own_tokenizer = !adapter.empty() && files.exists(join_path(adapter, "tokenizer.json"));
-  ModelParts parts = read_model_parts(files, base, own_tokenizer ? adapter : "");
+  ModelParts parts = read_model_parts(files, base, own_tokenizer ? adapter : "", adapter);
   report_model_facts(engine.facts(), parts.config.spec, false);
   WeightPolicy policy(false);
   policy.frozen_dtype = engine.dtype();
@@ -69,16 +127,6 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path,
   load_model_weights(files, base, parts.config, *decoder, engine.context());
   if (!adapter.empty()) load_peft(files, adapter, engine.context(), *decoder);
   return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder), base, adapter};
-}
-
-Tokenizer with_added_tokens(const Recipe& recipe, const Tokenizer& tokenizer, std::int64_t rows) {
-  if (recipe.add_tokens.empty() && recipe.add_special_tokens.empty()) return tokenizer;
-  Tokenizer grown = tokenizer.add_tokens(recipe.add_tokens).add_special_tokens(recipe.add_special_tokens);
-  if (grown.vocab_size() <= rows) return grown;
-  fail(ErrorKind::usage,
-       "{}: the tokenizer would have {} ids, the model has {} rows, and adding rows is not supported yet: "
-       "leave tokens out, or use ones that the vocabulary keeps free",
-       recipe.add_tokens.empty() ? "add_special_tokens" : "add_tokens", grown.vocab_size(), rows);
 }
 
 void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer) {
@@ -93,7 +141,7 @@ void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, co
 }
 
 WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
-                           const ModelConfig& config, DType compute) {
+                           const ModelParts& parts, DType compute) {
   using T = Recipe::Tuning;
   WeightPolicy policy(true);
   if (recipe.finetuning_type == T::full) return policy;
@@ -102,6 +150,7 @@ WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::s
     policy.freeze = FreezeSpec{.trainable_layers = recipe.freeze_trainable_layers,
                                .modules = recipe.freeze_trainable_modules,
                                .extra_modules = recipe.freeze_extra_modules};
+    if (parts.new_tokens) add_tables(parts.config, policy.freeze->extra_modules);
     return policy;
   }
   if (!recipe.adapter_name_or_path.empty()) {
@@ -114,13 +163,15 @@ WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::s
                     .rslora = recipe.use_rslora,
                     .dropout = static_cast<float>(recipe.lora_dropout),
                     .targets = recipe.lora_target,
-                    .additional_targets = recipe.additional_target};
+                    .additional_targets = recipe.additional_target,
+                    .whole_tables = parts.new_tokens,
+                    .tied_copies = parts.new_tokens};
   }
   const std::optional<std::string> gguf = find_gguf(files, model_path);
   if (recipe.quantization_bit) {
     quantize_linears(policy, *recipe.quantization_bit == 4 ? QuantFormat::nf4 : QuantFormat::int8);
   } else if (gguf) {
-    keep_gguf_formats(GgufFile(files, *gguf), config, policy);
+    keep_gguf_formats(GgufFile(files, *gguf), parts.config, policy);
   }
   return policy;
 }

@@ -14,13 +14,20 @@ namespace lode {
 
 // Reads config and tokenizer and checks that they fit each other; allocates nothing large. A path is a folder
 // in Hugging Face's form, a config.json, or a GGUF file (or a folder with one). A tokenizer_path of "" means
-// the model's own. Throws Error(data) on what does not fit.
+// the model's own. An adapter ("": none) made for a larger vocabulary makes the config's grow. Throws
+// Error(data) on what does not fit.
 struct ModelParts {
   ModelConfig config;
   Tokenizer tokenizer;
+  bool new_tokens = false;  // of the recipe: embedding and head are trained whole
 };
 ModelParts read_model_parts(FileSystem& files, const std::string& model_path,
-                            const std::string& tokenizer_path);
+                            const std::string& tokenizer_path, const std::string& adapter = {});
+
+// The same for a recipe's model, with add_tokens and add_special_tokens. They take rows that no token has
+// (many models keep some); where these do not suffice the vocabulary grows, unless resize_vocab forbids it:
+// Error(usage) then.
+ModelParts read_recipe_parts(FileSystem& files, const Recipe& recipe, const std::string& model_path);
 
 struct Model {
   ModelConfig config;
@@ -34,17 +41,13 @@ struct Model {
 // puts one on `path`.
 Model load_model(FileSystem& files, Engine& engine, const std::string& path, const std::string& adapter = {});
 
-// The tokenizer with a recipe's add_tokens and add_special_tokens, which must fit the rows that the model has
-// (many keep free ones): Error(usage) otherwise, as rows are not added.
-Tokenizer with_added_tokens(const Recipe& recipe, const Tokenizer& tokenizer, std::int64_t rows);
-
 // An adapter that a run of ours saved goes on with the tokenizer that it was trained with; throws Error(data)
 // for another one. Adapters from elsewhere say nothing about theirs.
 void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, const Tokenizer& tokenizer);
 
 // Which weights a recipe trains and how the others are kept.
 WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
-                           const ModelConfig& config, DType compute);
+                           const ModelParts& parts, DType compute);
 
 // Facts about what the config asks for and no kernel does.
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training);

@@ -61,6 +61,7 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   std::vector<std::string> freeze_extra_modules;
   std::optional<double> neftune_noise_alpha;
   std::vector<std::string> add_tokens, add_special_tokens;
+  std::optional<bool> resize_vocab;  // unset: true when tokens are added
 
   // Chat data (stage sft)
   std::string chat_template;  // the key `template`

@@ -116,17 +116,18 @@ void Trainer::show_coverage() const {
 
 void Trainer::make_model() {
   Context& context = engine_.context();
-  WeightPolicy policy = weight_policy(files_, recipe_, model_path_, parts_->config, engine_.dtype());
+  WeightPolicy policy = weight_policy(files_, recipe_, model_path_, *parts_, engine_.dtype());
   const bool adapter = policy.adapter.has_value();
   decoder_ = std::make_unique<Decoder>(context, parts_->config.spec, parts_->config.names, std::move(policy));
   if (recipe_.neftune_noise_alpha)
     decoder_->set_embedding_noise(static_cast<float>(*recipe_.neftune_noise_alpha));
   const bool whole_checkpoint = resumed_ && !adapter;
+  ModelConfig stored = parts_->config;
+  if (whole_checkpoint) stored.stored_rows = 0;  // it has the rows that the base lacks
   if (recipe_.train_from_scratch && !resumed_) {
     decoder_->initialise(context, context.seed);
   } else {
-    load_model_weights(files_, whole_checkpoint ? resumed_->path : model_path_, parts_->config, *decoder_,
-                       context);
+    load_model_weights(files_, whole_checkpoint ? resumed_->path : model_path_, stored, *decoder_, context);
   }
   if (adapter) {
     const std::string from = resumed_ ? resumed_->path : recipe_.adapter_name_or_path;
@@ -142,8 +143,7 @@ void Trainer::make_model() {
 
 void Trainer::read_parts() {
   model_path_ = resolve_model_path(files_, recipe_.model_name_or_path);
-  parts_ = read_model_parts(files_, model_path_, resolve_model_path(files_, recipe_.tokenizer_name_or_path));
-  parts_->tokenizer = with_added_tokens(recipe_, parts_->tokenizer, parts_->config.spec.vocab_size);
+  parts_ = read_recipe_parts(files_, recipe_, model_path_);
   if (!recipe_.adapter_name_or_path.empty())
     require_adapter_tokenizer(files_, recipe_.adapter_name_or_path, parts_->tokenizer);
   if (recipe_.stage == Recipe::Stage::sft)
@@ -165,6 +165,11 @@ void Trainer::read_parts() {
     }
   }
   report_model_facts(engine_.facts(), spec, true);
+  if (const std::int64_t rows = parts_->config.stored_rows; rows > 0) {
+    engine_.facts().set({"vocabulary", format("{} tokens", parts_->tokenizer.vocab_size()),
+                         format("{} rows", spec.vocab_size),
+                         format("the base has {}; new rows begin near their mean", rows)});
+  }
 }
 
 void Trainer::make_state() {

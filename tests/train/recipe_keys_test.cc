@@ -40,6 +40,7 @@ const std::vector<Sample> kSamples = {
     {"neftune_noise_alpha", "5", ""},
     {"add_tokens", "[x]", ""},
     {"add_special_tokens", "[<x>]", ""},
+    {"resize_vocab", "false", ""},
     {"template", "chatml", ""},
     {"default_system", "Be kind.", "stage: sft\n"},
     {"train_on_prompt", "true", "stage: sft\n"},
