@@ -152,7 +152,8 @@ Value Decoder::attend(Context& context, const Layer& layer, std::int64_t index, 
     const RotaryTable& table = layer.spec.rotary == LayerRotary::local ? local_rotary_ : rotary_;
     qkv = rotary(context, std::move(qkv), batch, table, spec_.heads + spec_.kv_heads, spec_.head_dim);
   }
-  const Value o_THE = attention(context, qkv, batch, shape, cache, index, selective(activations_.attention));
+  const Value o_THE = attention(context, qkv, batch, shape, cache, index, selective(activations_.attention),
+                                [this](double flops) { recomputed_flops_ += flops; });
   Value out_TD = layer.output(context, o_THE, batch);
   if (spec_.post_norms) out_TD = add_norm(context, out_TD, nullptr, layer.attention_post_norm).y;
   return out_TD;

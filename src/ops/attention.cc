@@ -53,7 +53,8 @@ double attention_forward_flops(const Segments& segments, const AttentionShape& s
 }
 
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
-                KvCache* cache, std::int64_t layer, SavePolicy policy) {
+                KvCache* cache, std::int64_t layer, SavePolicy policy,
+                std::function<void(double flops)> recomputed) {
   const Columns columns(shape);
   const std::int64_t rows = qkv.data.rows();
   if (qkv.data.cols() != columns.q + 2 * columns.kv || rows != batch.num_tokens() ||
@@ -82,18 +83,20 @@ Value attention(Context& context, const Value& qkv, const Batch& batch, const At
   Value out = make_value(context, o, qkv.wants_gradient());
   if (!out.wants_gradient()) return out;
   if (policy == SavePolicy::recompute) {
-    out.later = std::make_shared<RecomputedTensor>([saved = qkv.saved(), lse, &batch, shape](Context& c) {
-      const Tensor& in = saved.get(c);
-      Tensor again = c.activation(in.rows(), shape.heads * shape.head_dim);
-      attend(c, in, batch, shape, again, lse);  // lse is written with what it holds
-      return again;
-    });
+    out.later = std::make_shared<RecomputedTensor>(
+        [saved = qkv.saved(), lse, &batch, shape, flops, recomputed = std::move(recomputed)](Context& c) {
+          const Tensor& in = saved.get(c);
+          Tensor again = c.activation(in.rows(), shape.heads * shape.head_dim);
+          attend(c, in, batch, shape, again, lse);  // lse is written with what it holds
+          if (recomputed) recomputed(flops);
+          return again;
+        });
   }
   context.tape->record(context, "attention", out.gradient,
                        [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch,
                         saved_qkv = qkv.saved(), saved_o = out.saved(), lse](Context& c, Tape& tape) {
                          const View in = saved_qkv.get(c).view();
-                         const Tensor o = saved_o.get(c);
+                         const Tensor& o = saved_o.get(c);
                          const Tensor dout = tape.take_gradient(id);
                          OpTimer timer(c, "attention backward", 2 * flops);
                          Tensor dqkv = c.activation(in.rows, in.cols);

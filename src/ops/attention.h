@@ -3,6 +3,8 @@
 // dqkv is a new gradient.
 #pragma once
 
+#include <functional>
+
 #include "autograd/tape.h"
 #include "kernels/attention.h"
 #include "ops/batch.h"
@@ -11,9 +13,11 @@
 namespace lode {
 
 // The batch must live until backward has run. With a cache the batch is one segment that continues the cached
-// sequence of this layer, and nothing is recorded. policy: of o.
+// sequence of this layer, and nothing is recorded. policy: of o;
+// recomputed, if any, is called when it has been made again.
 Value attention(Context& context, const Value& qkv, const Batch& batch, const AttentionShape& shape,
-                KvCache* cache = nullptr, std::int64_t layer = 0, SavePolicy policy = SavePolicy::keep);
+                KvCache* cache = nullptr, std::int64_t layer = 0, SavePolicy policy = SavePolicy::keep,
+                std::function<void(double flops)> recomputed = {});
 
 // Forward multiply-adds count 2: 2 products of half a square, per segment, less the half square beyond the
 // window. What utilisation is computed from.

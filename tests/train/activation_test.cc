@@ -1,0 +1,215 @@
+// What is kept between forward and backward changes memory and time, never a bit of the result.
+#include <gtest/gtest.h>
+
+#include "train/trainer_testing.h"
+
+namespace lode {
+namespace {
+
+struct Policy {
+  std::string name;
+  Overrides keys;
+};
+
+std::vector<Policy> policies() {
+  return {{"full", {"gradient_checkpointing=true"}},
+          {"every second", {"recompute=every_k", "recompute_interval=2"}},
+          {"selective", {"recompute=selective", "recompute_modules=norm,mlp,attention"}},
+          {"offload, two buffers", {"activation_policy=offload", "offload_dir=@"}},
+          {"offload, one buffer", {"activation_policy=offload", "checkpoint.double_buffer=false"}},
+          {"offload, synchronous",
+           {"activation_offloading=true", "checkpoint.synchronous=true", "checkpoint.double_buffer=false"}},
+          {"offload of every second", {"activation_policy=offload", "recompute=every_k"}}};
+}
+
+Overrides with(Overrides first, const Overrides& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+Json run_json(const TinyRun& run, const std::string& output) {
+  const std::string file = run / (output + "/run.json");
+  return parse_json(real_files().read(file), file);
+}
+
+std::int64_t peak_activations(const Json& record) {
+  return record.at("memory").at("by_tag").at("activations").at("peak").as_int();
+}
+
+TEST(Activations, EveryPolicyTrainsToTheBitsOfKeep) {
+  const TinyRun run;
+  const std::vector<Overrides> kinds = {
+      {"num_threads=2"},
+      {"model_name_or_path=@/gpt2.json", "bf16=true"},  // with dropout
+      {"packing=false", "max_grad_norm=0.5", "neftune_noise_alpha=5", "bf16=true"}};
+  const std::vector<Overrides> splits = {{"per_device_train_batch_size=4"},
+                                         {"per_device_train_batch_size=2", "gradient_accumulation_steps=2"},
+                                         {"per_device_train_batch_size=1", "gradient_accumulation_steps=4"}};
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    for (std::size_t s = 0; s < splits.size(); ++s) {
+      Overrides base = with(with({"max_steps=4", "overwrite_output_dir=true"}, kinds[k]), splits[s]);
+      run.train(with(base, {"output_dir=@/keep"}));
+      const RunTrace kept = trace_of(run / "keep");
+      for (const Policy& policy : policies()) {
+        SCOPED_TRACE(format("{}, kind {}, split {}", policy.name, k, s));
+        run.train(with(with(base, policy.keys), {"output_dir=@/other"}));
+        EXPECT_TRUE(trace_of(run / "other") == kept);
+      }
+    }
+  }
+}
+
+TEST(Activations, AdaptersTooAndInLessMemory) {
+  const TinyRun run;
+  run.train({"output_dir=@/base", "max_steps=2"});
+  const Overrides lora = {"model_name_or_path=" + newest_checkpoint(run / "base"),
+                          "train_from_scratch=false",
+                          "tokenizer_name_or_path=",
+                          "finetuning_type=lora",
+                          "lora_dropout=0.1",
+                          "lora_rank=4",
+                          "max_steps=4",
+                          "overwrite_output_dir=true"};
+  for (const char* bits : {"bf16=false", "bf16=true", "quantization_bit=4"}) {
+    run.train(with(lora, {bits, "output_dir=@/keep"}));
+    const RunTrace kept = trace_of(run / "keep");
+    for (const Policy& policy : policies()) {
+      SCOPED_TRACE(format("{}, {}", policy.name, bits));
+      run.train(with(with(lora, policy.keys), {bits, "output_dir=@/other"}));
+      EXPECT_TRUE(trace_of(run / "other") == kept);
+      EXPECT_LT(peak_activations(run_json(run, "other")), peak_activations(run_json(run, "keep")));
+    }
+  }
+}
+
+TEST(Activations, AResumedRunMayKeepOtherwise) {
+  const TinyRun run;
+  run.train({"output_dir=@/parts", "max_steps=3", "lr_scheduler_type=constant"});
+  run.train({"output_dir=@/whole", "max_steps=6", "lr_scheduler_type=constant"});
+  run.train({"output_dir=@/parts", "max_steps=6", "lr_scheduler_type=constant", "resume_from_checkpoint=true",
+             "activation_policy=offload"});
+  EXPECT_EQ(trace_of(run / "parts").tensors, trace_of(run / "whole").tensors);
+}
+
+TEST(Activations, TheRecordTellsWhatWasRecomputedAndOffloaded) {
+  const TinyRun run;
+  run.train({"output_dir=@/keep", "max_steps=3"});
+  run.train({"output_dir=@/out", "max_steps=3", "activation_policy=offload"});
+  const Json keep = run_json(run, "keep"), offload = run_json(run, "out");
+  EXPECT_EQ(keep.at("training").at("recomputed_flops").as_double(), 0);
+  const double flops = keep.at("training").at("flops").as_double();
+  EXPECT_EQ(offload.at("training").at("flops").as_double(), flops) << "MFU counts recomputation";
+  // Both blocks' forward: a third of the step less the head's part.
+  const double again = offload.at("training").at("recomputed_flops").as_double();
+  EXPECT_GT(again, 0.15 * flops);
+  EXPECT_LT(again, 0.34 * flops);
+  const Json& counters = offload.at("counters");
+  EXPECT_EQ(counters.at("offload: tensors written").as_int(), 3 * 2);
+  EXPECT_GE(counters.at("offload: microseconds stalled").as_int(), 0);
+  EXPECT_EQ(keep.at("counters").find("offload: tensors written"), nullptr);
+  EXPECT_NE(run.log().find("recomputed"), std::string::npos);
+  EXPECT_EQ(real_files().list(run / "out"), real_files().list(run / "keep")) << "the file has a name";
+}
+
+TEST(Activations, SegmentsAreBuiltOncePerMicroBatch) {
+  const TinyRun run;
+  const Overrides base = {"max_steps=3", "per_device_train_batch_size=2", "gradient_accumulation_steps=2"};
+  run.train(with(base, {"output_dir=@/shared"}));
+  run.train(with(base, {"output_dir=@/own", "metadata_cache=false"}));
+  run.train(with(base, {"output_dir=@/again", "metadata_cache=false", "recompute=full"}));
+  EXPECT_TRUE(trace_of(run / "own") == trace_of(run / "shared"));
+  EXPECT_TRUE(trace_of(run / "again") == trace_of(run / "shared"));
+  const auto built = [&](const char* output) {
+    return run_json(run, output).at("counters").at("segments: built").as_int();
+  };
+  EXPECT_EQ(built("shared"), 3 * 2);
+  EXPECT_EQ(built("own"), 3 * 2 * (1 + 2));        // and for each of two layers
+  EXPECT_EQ(built("again"), 3 * 2 * (1 + 2 + 2));  // and when they run again
+  EXPECT_GT(run_json(run, "shared").at("counters").at("segments: used").as_int(), 3 * 2 * 4);
+}
+
+TEST(Activations, FoldersThatCannotBeUsedAreNamedBeforeAnyStep) {
+  const TinyRun run;
+  const std::string absent = run.error({"activation_policy=offload", "offload_dir=@/absent"});
+  EXPECT_NE(absent.find("offload_dir: " + run / "absent"), std::string::npos) << absent;
+  EXPECT_NE(absent.find("make the folder"), std::string::npos);
+  const std::string file = run.error({"activation_policy=offload", "offload_dir=@/text.txt"});
+  EXPECT_NE(file.find("is no folder"), std::string::npos) << file;
+}
+
+TEST(Activations, KeysThatContradictAreNamed) {
+  const TinyRun run;
+  const auto problem = [&](const Overrides& keys) { return error_of([&] { run.recipe(keys); }); };
+  EXPECT_NE(problem({"activation_policy=keep", "gradient_checkpointing=true"}).find("contradict"),
+            std::string::npos);
+  EXPECT_NE(problem({"activation_policy=keep", "recompute=selective"}).find("contradict"), std::string::npos);
+  EXPECT_NE(problem({"activation_policy=offload", "recompute=selective"}).find("choose full or every_k"),
+            std::string::npos);
+  EXPECT_NE(problem({"offload_dir=@"}).find("means nothing without activation_policy: offload or auto"),
+            std::string::npos);
+  EXPECT_NE(problem({"activation_policy=auto"}).find("needs activation_memory"), std::string::npos);
+  EXPECT_NE(problem({"activation_policy=auto", "activation_memory=much"}).find("expected a number of bytes"),
+            std::string::npos);
+  EXPECT_NE(problem({"recompute=full", "recompute_interval=3"}).find("without recompute: every_k"),
+            std::string::npos);
+  EXPECT_NE(
+      problem({"recompute=selective", "recompute_modules=head"}).find("expected norm, mlp or attention"),
+      std::string::npos);
+  EXPECT_NE(
+      problem({"activation_policy=offload", "checkpoint.synchronous=true", "checkpoint.double_buffer=true"})
+          .find("contradict"),
+      std::string::npos);
+}
+
+TEST(Activations, OtherToolsNamesAndTheResolvedRecipe) {
+  const TinyRun run;
+  using A = Recipe::Activations;
+  EXPECT_EQ(run.recipe({}).activation_policy, A::keep);
+  EXPECT_EQ(run.recipe({"gradient_checkpointing=true"}).activation_policy, A::recompute);
+  EXPECT_EQ(run.recipe({"recompute_granularity=selective"}).activation_policy, A::recompute);
+  EXPECT_EQ(run.recipe({"activation_offloading=true"}).activation_policy, A::offload);
+  EXPECT_EQ(run.recipe({"gradient_checkpointing=true", "activation_policy=offload"}).activation_policy,
+            A::offload);
+  for (const Policy& policy : policies()) {
+    const Recipe recipe = run.recipe(policy.keys);
+    const Recipe again = recipe_from_text(recipe.to_yaml(), "again");
+    EXPECT_EQ(again.to_json(), recipe.to_json()) << policy.name;
+    EXPECT_EQ(again.activation_policy, recipe.activation_policy);
+    EXPECT_EQ(again.recompute, recipe.recompute);
+    EXPECT_EQ(again.double_buffer, recipe.double_buffer);
+  }
+}
+
+TEST(Activations, TheBudgetChoosesTheCheapestThatFits) {
+  const TinyRun run;
+  const Overrides base = {"max_steps=2", "overwrite_output_dir=true"};
+  run.train(with(base, {"output_dir=@/keep"}));
+  const RunTrace kept = trace_of(run / "keep");
+  const std::int64_t peak = peak_activations(run_json(run, "keep"));
+  std::int64_t last = peak + 1;
+  std::vector<std::string> chosen;
+  for (const double share : {1.0, 0.9, 0.75, 0.55}) {
+    SCOPED_TRACE(share);
+    const auto budget = static_cast<std::int64_t>(share * static_cast<double>(peak));
+    run.train(with(base, {"activation_policy=auto", format("activation_memory={}", budget)}));
+    EXPECT_TRUE(trace_of(run / "out") == kept);
+    const Json record = run_json(run, "out");
+    const std::int64_t used = peak_activations(record);
+    EXPECT_LE(used, budget);
+    EXPECT_LE(used, last);
+    last = used;
+    for (const Json& fact : record.at("optimisations").as_array()) {
+      if (fact.at("name").as_string() == "activations") chosen.push_back(fact.at("chosen").as_string());
+    }
+  }
+  ASSERT_EQ(chosen.size(), 4u);
+  EXPECT_EQ(chosen[0], "keep");
+  EXPECT_EQ(chosen[1], "recompute norm, mlp of every block");
+  EXPECT_NE(chosen[3], chosen[1]);
+  const std::string error = run.error({"activation_policy=auto", "activation_memory=4KiB"});
+  EXPECT_NE(error.find("activation_memory: 4.0 KiB is too little"), std::string::npos) << error;
+  EXPECT_NE(error.find("offload"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lode
