@@ -20,3 +20,7 @@ done
 echo "=== lode bench"
 build/bin/lode bench gemm
 build/bin/lode bench train
+for kind in full selective; do build/bin/lode bench train --recompute "$kind"; done
+for buffers in two one none; do
+  build/bin/lode bench train --tokens 8192 --offload-dir build --offload-buffers "$buffers"
+done

@@ -135,6 +135,16 @@ Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder&
   return out;
 }
 
+std::string advice_on_slow_offload(const Recipe& recipe, const OffloadCounts& counts, double seconds) {
+  if (counts.time_stalled <= 0.1 * seconds) return "";
+  return format(
+      "the computation waited {:.1f} s of {:.1f} s for offloaded inputs in {} ({} written and read). A "
+      "folder on "
+      "a faster disk helps{}; activation_policy: recompute needs no disk",
+      counts.time_stalled, seconds, folder_of(recipe), format_bytes(counts.bytes_written + counts.bytes_read),
+      buffers_of(recipe) == OffloadBuffers::two ? "" : ", and so does checkpoint.double_buffer: true");
+}
+
 void count_offload(Facts& facts, const OffloadCounts& counts) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   facts.count("offload: tensors written", counts.written);

@@ -22,4 +22,8 @@ Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder&
 // Adds to the run's counters what an offload did.
 void count_offload(Facts& facts, const OffloadCounts& counts);
 
+// What to say when the computation has waited for the file for more than a tenth of `seconds` of training;
+// "" when it has not.
+std::string advice_on_slow_offload(const Recipe& recipe, const OffloadCounts& counts, double seconds);
+
 }  // namespace lode

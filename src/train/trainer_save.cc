@@ -218,7 +218,12 @@ void Trainer::write_end(int exit_status, const std::string& reason) {
   end.tokens = process_tokens_;
   end.flops = process_flops_;
   end.recomputed_flops = process_recomputed_flops_;
-  if (activations_.offload) count_offload(engine_.facts(), activations_.offload->counts());
+  if (activations_.offload) {
+    const OffloadCounts& counts = activations_.offload->counts();
+    count_offload(engine_.facts(), counts);
+    const std::string advice = advice_on_slow_offload(recipe_, counts, train_seconds_);
+    if (!advice.empty()) log_.warning("{}", advice);
+  }
   end.samples = process_samples_;
   end.lost_metrics = metrics_->lost();
   end.results = results_;

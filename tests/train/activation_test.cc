@@ -137,6 +137,21 @@ TEST(Activations, FoldersThatCannotBeUsedAreNamedBeforeAnyStep) {
   EXPECT_NE(file.find("is no folder"), std::string::npos) << file;
 }
 
+TEST(Activations, ASlowFolderIsNamedAtTheEnd) {
+  const TinyRun run;
+  const Recipe recipe = run.recipe({"activation_policy=offload", "offload_dir=@/slow"});
+  OffloadCounts counts;
+  counts.time_stalled = 0.9;
+  EXPECT_EQ(advice_on_slow_offload(recipe, counts, 10), "");
+  counts.time_stalled = 2;
+  const std::string advice = advice_on_slow_offload(recipe, counts, 10);
+  EXPECT_NE(advice.find("waited 2.0 s of 10.0 s"), std::string::npos) << advice;
+  EXPECT_NE(advice.find(run / "slow"), std::string::npos);
+  EXPECT_EQ(advice.find("double_buffer"), std::string::npos);
+  const Recipe single = run.recipe({"activation_policy=offload", "checkpoint.double_buffer=false"});
+  EXPECT_NE(advice_on_slow_offload(single, counts, 10).find("double_buffer: true"), std::string::npos);
+}
+
 TEST(Activations, KeysThatContradictAreNamed) {
   const TinyRun run;
   const auto problem = [&](const Overrides& keys) { return error_of([&] { run.recipe(keys); }); };
