@@ -180,7 +180,7 @@ Value norm_heads(Context& context, Value x, std::int64_t heads, std::int64_t kv_
   inspect(context, "norm", x.data);
   const bool wants =
       x.wants_gradient() || queries.weight->gradient() != nullptr || keys.weight->gradient() != nullptr;
-  Value out = make_value(context, x.data, wants);
+  Value out = make_value(context, std::move(x.data), wants);
   if (!out.wants_gradient()) return out;
   context.tape->record(
       context, "norm", out.gradient,

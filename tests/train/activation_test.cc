@@ -197,13 +197,16 @@ TEST(Activations, OtherToolsNamesAndTheResolvedRecipe) {
 
 TEST(Activations, TheBudgetChoosesTheCheapestThatFits) {
   const TinyRun run;
-  const Overrides base = {"max_steps=2", "overwrite_output_dir=true"};
+  std::string deep = real_files().read(run / "llama.json");
+  deep.replace(deep.find("\"num_hidden_layers\": 2"), 22, "\"num_hidden_layers\": 6");
+  write_file_atomically(real_files(), run / "deep.json", deep);
+  const Overrides base = {"max_steps=2", "overwrite_output_dir=true", "model_name_or_path=@/deep.json"};
   run.train(with(base, {"output_dir=@/keep"}));
   const RunTrace kept = trace_of(run / "keep");
   const std::int64_t peak = peak_activations(run_json(run, "keep"));
   std::int64_t last = peak + 1;
   std::vector<std::string> chosen;
-  for (const double share : {1.0, 0.9, 0.75, 0.55}) {
+  for (const double share : {1.0, 0.8, 0.5}) {
     SCOPED_TRACE(share);
     const auto budget = static_cast<std::int64_t>(share * static_cast<double>(peak));
     run.train(with(base, {"activation_policy=auto", format("activation_memory={}", budget)}));
@@ -217,10 +220,11 @@ TEST(Activations, TheBudgetChoosesTheCheapestThatFits) {
       if (fact.at("name").as_string() == "activations") chosen.push_back(fact.at("chosen").as_string());
     }
   }
-  ASSERT_EQ(chosen.size(), 4u);
+  ASSERT_EQ(chosen.size(), 3u);
   EXPECT_EQ(chosen[0], "keep");
   EXPECT_EQ(chosen[1], "recompute norm, mlp of every block");
-  EXPECT_NE(chosen[3], chosen[1]);
+  EXPECT_TRUE(chosen[2].starts_with("recompute every block") || chosen[2].starts_with("recompute one of"))
+      << chosen[2];
   const std::string error = run.error({"activation_policy=auto", "activation_memory=4KiB"});
   EXPECT_NE(error.find("activation_memory: 4.0 KiB is too little"), std::string::npos) << error;
   EXPECT_NE(error.find("offload"), std::string::npos);
