@@ -225,7 +225,8 @@ Decoder::Flow Decoder::recomputed_block(Context& context, std::int64_t index, Fl
 
 Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
   prepare_rotary(batch.segments(), context.memory);
-  const auto drop_rebuilt = [this, before = rebuilt_.size()](Context&, Tape&) { rebuilt_.resize(before); };
+  const std::size_t rebuilt_before = rebuilt_.size();
+  const auto drop_rebuilt = [this, rebuilt_before](Context&, Tape&) { rebuilt_.resize(rebuilt_before); };
   // The last node to run.
   if (context.tape != nullptr && !shares_segments_)
     context.tape->record(context, "segments", kNoGradient, drop_rebuilt);
@@ -242,6 +243,7 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
     flow = recomputes && i % activations_.every == 0 ? recomputed_block(context, i, std::move(flow), batch)
                                                      : block(context, i, std::move(flow), batch, cache);
   }
+  if (context.tape == nullptr) rebuilt_.resize(rebuilt_before);
   if (cache != nullptr) cache->advance(batch.num_tokens());
   const ScopedName scope(context, "final_norm");
   Value y = add_norm(context, flow.h, flow.delta.data.defined() ? &flow.delta : nullptr, final_norm_).y;

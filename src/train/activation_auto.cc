@@ -70,6 +70,7 @@ std::uint64_t rehearse_activations(Context& context, Decoder& decoder, const Act
   decoder.parameters().reset_gradients();
   decoder.set_activation_policy(before);
   const auto peak = context.memory.use().peak[static_cast<std::size_t>(MemoryTag::activations)];
+  context.memory.reset_peak();
   const std::int64_t units = (tokens + kTokenMultiple - 1) / kTokenMultiple;
   return peak * static_cast<std::uint64_t>(units);
 }
