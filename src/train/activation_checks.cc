@@ -36,6 +36,12 @@ class ActivationChecker {
     const bool may_offload = policy == A::offload || policy == A::automatic;
     for (const char* key : {"offload_dir", "checkpoint.double_buffer", "checkpoint.synchronous"})
       belongs(key, may_offload, "activation_policy: offload or auto");
+    if (!may_offload && is_set("checkpoint.double_buffer") && recipe_.double_buffer) {
+      recipe_.notices.push_back(
+          "checkpoint.double_buffer has no effect here: nothing is offloaded without activation_policy: "
+          "offload or "
+          "auto");
+    }
     belongs("recompute", policy != A::automatic, "activation_policy: recompute or offload");
     belongs("activation_memory", policy == A::automatic, "activation_policy: auto");
     if (policy == A::automatic && recipe_.activation_memory.empty()) {

@@ -1,6 +1,8 @@
 // What is kept between forward and backward changes memory and time, never a bit of the result.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "train/trainer_testing.h"
 
 namespace lode {
@@ -185,6 +187,10 @@ TEST(Activations, OtherToolsNamesAndTheResolvedRecipe) {
   EXPECT_EQ(run.recipe({"activation_offloading=true"}).activation_policy, A::offload);
   EXPECT_EQ(run.recipe({"gradient_checkpointing=true", "activation_policy=offload"}).activation_policy,
             A::offload);
+  const auto notices = run.recipe({"training.checkpoint.double_buffer=true"}).notices;
+  EXPECT_TRUE(std::ranges::any_of(notices, [](const std::string& notice) {
+    return notice.find("nothing is offloaded") != std::string::npos;
+  }));
   for (const Policy& policy : policies()) {
     const Recipe recipe = run.recipe(policy.keys);
     const Recipe again = recipe_from_text(recipe.to_yaml(), "again");

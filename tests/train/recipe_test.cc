@@ -191,7 +191,7 @@ TEST(Recipe, WhatIsNotSupportedYetSaysSo) {
   EXPECT_HAS(problem_of("optim: lomo\n"), "not supported yet by lode: optim lomo");
   EXPECT_HAS(problem_of("deepspeed: ds.json\n"), "not supported yet by lode: deepspeed");
   EXPECT_HAS(problem_of("tensor_model_parallel_size: 2\n"), "not supported yet");
-  EXPECT_HAS(problem_of("training:\n  checkpoint:\n    double_buffer: true\n"), "not supported yet");
+  EXPECT_HAS(problem_of("training:\n  moe:\n    fused_grouping: true\n"), "not supported yet");
   const Recipe r = read(
       "fp16: false\ndeepspeed: null\nuse_dora: false\nuse_galore: false\ntensor_model_parallel_size: 1\n");
   EXPECT_EQ(r.notices.size(), read("").notices.size());
