@@ -97,7 +97,7 @@ class Model {
   Memory memory_;
   Facts facts_;
   Workspace workspace_{memory_};
-  Context context_{.memory = memory_, .facts = facts_, .kernel = {2, &workspace_}};
+  Context context_{.memory = memory_, .facts = facts_, .kernel = {1, &workspace_}};
   Decoder decoder_;
 };
 
