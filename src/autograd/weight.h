@@ -5,6 +5,7 @@
 #include <span>
 
 #include "autograd/context.h"
+#include "kernels/int8_matmul.h"
 
 namespace lode {
 
@@ -41,6 +42,9 @@ class Weight {
   virtual std::int64_t cols() const = 0;
   virtual ConstView acquire(Context& context, DType form) = 0;
   virtual void release() = 0;
+  // The form for products in int8 arithmetic, when that is how products with this weight are to be made; else
+  // without data. Valid until the values change.
+  virtual Int8Matrix int8_form(Context&) { return {}; }
   // y[t] = scale * row ids[t] (+ y[t] when add), y f32 or bf16. Ids are in range.
   virtual void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y);
   virtual GradientSink* gradient() = 0;  // nullptr: frozen

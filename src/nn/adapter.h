@@ -59,6 +59,10 @@ struct WeightPolicy {
   // The format in which a frozen matrix is kept, when not as frozen_dtype; by tensor name. Unset: none.
   std::function<std::optional<QuantFormat>(const std::string& name, ModuleKind kind)> format;
 
+  // Products with frozen matrices are made in int8 arithmetic. Beside an adapter such a matrix is kept as
+  // int8 rows where it would be floats; otherwise the int8 form is kept too.
+  bool int8_products = false;
+
   WeightPolicy(bool train) : train_base(train) {}  // implicit: everything trained, or nothing
   bool all_trainable() const { return train_base && !freeze && !adapter; }
 };

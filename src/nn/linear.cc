@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "autograd/profile.h"
-#include "kernels/matmul.h"
 #include "ops/dropout.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
+#include "ops/weight_product.h"
 
 namespace lode {
 
@@ -187,8 +187,7 @@ Tensor Head::logits(Context& context, const Tensor& hidden) const {
   {
     OpTimer timer(context, "head",
                   2.0 * static_cast<double>(hidden.rows() * weight_->rows() * weight_->cols()));
-    const WeightUse w(context, *weight_, context.dtype);
-    matmul(context.kernel, {.a = hidden.view(), .b = w.view(), .transpose_b = true, .c = out.view()});
+    WeightProduct(context, *weight_).forward(hidden.view(), {}, out.view());
   }
   if (!lora_.active(context)) return out;
   return lora_.add(context, {std::move(out)}, lora_.down(context, {hidden})).data;

@@ -1,6 +1,7 @@
 #include "nn/parameter.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "autograd/profile.h"
 #include "kernels/elementwise.h"
@@ -22,6 +23,9 @@ class SwitchedWeight : public Weight {
     return active_->acquire(context, form);
   }
   void release() override { active_->release(); }
+  Int8Matrix int8_form(Context& context) override {
+    return (context.adapters ? copy_ : base_).int8_form(context);
+  }
   void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y) override {
     (context.adapters ? copy_ : base_).look_up(context, ids, scale, add, y);
   }
@@ -92,6 +96,42 @@ void ParameterStorage::changed(bool copy_is_fresh) {
   if (copy_is_fresh) copy_version_ = version_;
 }
 
+void ParameterStorage::compute_in_int8() {
+  LODE_ASSERT(!trainable_);
+  computes_int8_ = true;
+}
+
+const std::byte* ParameterStorage::int8_rows(Context& context) {
+  constexpr std::int64_t kPanelRows = 256;
+  const std::int64_t bytes = row_bytes(QuantFormat::int8, cols_), most = std::min(rows_, kPanelRows);
+  if (int8_copy_ == nullptr)
+    int8_copy_ = memory_.allocate(static_cast<std::size_t>(rows_ * bytes), MemoryTag::derived);
+  Tensor panel(memory_, MemoryTag::workspace, DType::f32, most, cols_);
+  for (std::int64_t first = 0; first < rows_; first += most) {
+    const View rows = panel.view().slice_rows(0, std::min(most, rows_ - first));
+    read_rows(context, first, rows);
+    quantize_rows(context.kernel, QuantFormat::int8, rows, int8_copy_->data() + first * bytes);
+  }
+  return int8_copy_->data();
+}
+
+Int8Matrix ParameterStorage::int8_form(Context& context) {
+  if (!computes_int8_ || trainable_) return {};
+  if (int8_.data != nullptr && int8_version_ == version_) return int8_;
+  OpTimer timer(context, "weight to int8", 0, static_cast<double>(rows_ * cols_));
+  const std::byte* rows = int8_rows(context);
+  const std::int64_t stride = row_bytes(QuantFormat::int8, cols_), head = stride - cols_;
+  if (!int8_scales_.defined()) int8_scales_ = Tensor(memory_, MemoryTag::derived, DType::f32, 1, rows_);
+  auto* scales = int8_scales_.view().row<float>(0);
+  for (std::int64_t r = 0; r < rows_; ++r) {
+    std::memcpy(scales + r, rows + r * stride, sizeof(float));
+    scales[r] /= 127;  // a row's head is its largest magnitude
+  }
+  int8_ = {reinterpret_cast<const std::int8_t*>(rows) + head, rows_, cols_, stride, scales};
+  int8_version_ = version_;
+  return int8_;
+}
+
 void ParameterStorage::allocate_gradient() {
   if (trainable_ && !gradient_.tensor().defined()) gradient_.allocate(memory_, rows(), cols());
 }
@@ -150,7 +190,7 @@ Weight* ParameterList::add(std::vector<Parameter> parts) {
     any = any || part.trained;
     part.name.insert(part.module().size(), ".modules_to_save");
   }
-  Weight* base = add_with_role(std::move(parts), ParameterRole::base);
+  Weight* base = add_with_role(std::move(parts), ParameterRole::base, any);
   if (!any) return base;
   const std::size_t first_copy = parameters_.size();
   Weight* copy = add_with_role(std::move(copies), ParameterRole::copy);
@@ -161,7 +201,8 @@ Weight* ParameterList::add(std::vector<Parameter> parts) {
 
 Weight* ParameterList::share(const std::string& parameter, const std::string& name, ModuleKind kind) {
   const std::size_t base = index_of(parameter);
-  Weight* weight = parameters_[base].storage.get();
+  ParameterStorage* weight = parameters_[base].storage.get();
+  if (policy_.int8_products && !parameters_[base].trained) weight->compute_in_int8();
   Module& own = module(name, kind);
   const auto known = std::ranges::find(copies_, base, &FullCopy::base);
   if (known != copies_.end() && policy_.adapter->tied_copies) {
@@ -186,9 +227,11 @@ Weight* ParameterList::add_lora(std::vector<Parameter> parts) {
   return add_with_role(std::move(parts), ParameterRole::lora);
 }
 
-Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole role) {
+Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole role, bool has_copies) {
   LODE_ASSERT(!parts.empty());
   const bool vectors = parts.front().vector;
+  const bool multiplied = parts.front().kind == ModuleKind::linear || parts.front().kind == ModuleKind::head;
+  const bool int8 = policy_.int8_products && multiplied && !vectors && role == ParameterRole::base;
   std::int64_t total = 0;
   bool trained = false, quantized = false;
   std::vector<QuantizedStorage::Band> bands;
@@ -209,12 +252,18 @@ Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole
   const std::int64_t rows = vectors ? 1 : total, cols = vectors ? total : parts.front().cols;
   const bool plain = trained || vectors || role != ParameterRole::base;
   std::shared_ptr<ParameterStorage> storage;
+  // An adapter's base is written to no file, so int8 rows can take the place of floats.
+  if (int8 && !quantized && !has_copies && policy_.adapter) {
+    quantized = true;
+    for (auto& band : bands) band.format = QuantFormat::int8;
+  }
   if (quantized && !trained) {
     storage = std::make_shared<QuantizedStorage>(memory_, cols, bands);
   } else {
     storage = std::make_shared<ParameterStorage>(memory_, rows, cols,
                                                  plain ? DType::f32 : policy_.frozen_dtype, trained);
   }
+  if (int8 && !trained) storage->compute_in_int8();
   std::int64_t begin = 0;
   for (Parameter& part : parts) {
     part.storage = storage;

@@ -24,6 +24,7 @@ class ParameterStorage : public Weight {
   ConstView acquire(Context& context, DType form) override;
   void release() override;
   void look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add, View y) override;
+  Int8Matrix int8_form(Context& context) override;
   GradientSink* gradient() override { return trainable_ ? &gradient_ : nullptr; }
 
   const Tensor& values() const { return values_; }
@@ -35,6 +36,7 @@ class ParameterStorage : public Weight {
   void allocate_gradient();
   // Of a storage made trainable: while off it counts as frozen and has no gradient memory; on allocates it.
   void train(bool on);
+  void compute_in_int8();  // of a frozen storage: products with it are int8 from now on
   // Rows [first, first + out.rows) into out, f32 or bf16.
   virtual void read_rows(Context& context, std::int64_t first, View out);
   // A whole part, which begins at row `first`.
@@ -45,15 +47,18 @@ class ParameterStorage : public Weight {
   ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols)
       : memory_(memory), rows_(rows), cols_(cols), trainable_(false) {}
   ConstView acquire_scratch(Context& context, DType form);
+  virtual const std::byte* int8_rows(Context& context);  // in QuantFormat::int8; here made of the values
   Memory& memory_;
 
  private:
   std::int64_t rows_, cols_;
-  Tensor values_, copy_, scratch_;
+  Tensor values_, copy_, scratch_, int8_scales_;
   GradientSink gradient_;
-  bool trainable_;
+  bool trainable_, computes_int8_ = false;
   int uses_ = 0;  // of the scratch matrix
-  std::uint64_t version_ = 0, copy_version_ = 0;
+  std::uint64_t version_ = 0, copy_version_ = 0, int8_version_ = 0;
+  std::shared_ptr<Storage> int8_copy_;
+  Int8Matrix int8_;
 };
 
 enum class FileLayout {
@@ -172,7 +177,7 @@ class ParameterList {
 
  private:
   bool trains_base(const std::string& name) const;
-  Weight* add_with_role(std::vector<Parameter> parts, ParameterRole role);
+  Weight* add_with_role(std::vector<Parameter> parts, ParameterRole role, bool has_copies = false);
 
   struct Module {
     std::string name;

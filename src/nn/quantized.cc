@@ -66,6 +66,12 @@ void QuantizedStorage::write_rows(Context& context, std::int64_t first, ConstVie
   quantize_rows(context.kernel, band.format, values, data_->data() + band.offset);
 }
 
+const std::byte* QuantizedStorage::int8_rows(Context& context) {
+  const bool all =
+      std::ranges::all_of(bands_, [](const Placed& band) { return band.format == QuantFormat::int8; });
+  return all ? data_->data() : ParameterStorage::int8_rows(context);
+}
+
 void QuantizedStorage::look_up(Context& context, std::span<const std::int32_t> ids, float scale, bool add,
                                View y) {
   if (y.empty()) return;

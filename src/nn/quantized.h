@@ -36,6 +36,8 @@ class QuantizedStorage : public ParameterStorage {
     std::int64_t offset, row_bytes;
   };
   const Placed& band_at(std::int64_t row) const;
+  // As they are, when all are int8.
+  const std::byte* int8_rows(Context& context) override;
 
   std::vector<Placed> bands_;
   std::shared_ptr<Storage> data_;

@@ -3,6 +3,7 @@
 #include "autograd/profile.h"
 #include "kernels/elementwise.h"
 #include "kernels/matmul.h"
+#include "ops/weight_product.h"
 
 namespace lode {
 namespace {
@@ -21,10 +22,7 @@ void add_input_gradient(Context& context, Tape& tape, GradientId x_id, const Ten
     before = std::move(dx);
     dx = context.activation(dy.rows(), weight.cols());
   }
-  {
-    const WeightUse w(context, weight, context.dtype);
-    matmul(context.kernel, {.a = dy.view(), .b = w.view(), .accumulate = accumulate, .c = dx.view()});
-  }
+  WeightProduct(context, weight).backward(dy.view(), accumulate, dx.view());
   tape.add_gradient(context, x_id, std::move(dx));
   if (before.defined()) tape.add_gradient(context, x_id, std::move(before));
 }
@@ -55,14 +53,12 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
   Tensor y = context.activation(x.data.rows(), weight.rows());
   {
     OpTimer timer(context, "linear", product_flops(y.rows(), y.cols(), x.data.cols()));
-    const WeightUse w(context, weight, context.dtype);
-    MatMul product{.a = x.data.view(), .b = w.view(), .transpose_b = true, .c = y.view()};
+    const WeightProduct product(context, weight);
     if (bias == nullptr) {
-      matmul(context.kernel, product);
+      product.forward(x.data.view(), {}, y.view());
     } else {
       const WeightUse b(context, *bias, DType::f32);
-      product.bias = b.view();
-      matmul(context.kernel, product);
+      product.forward(x.data.view(), b.view(), y.view());
     }
   }
   inspect(context, "linear", y);

@@ -6,6 +6,7 @@
 #include "autograd/profile.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/matmul.h"
+#include "ops/weight_product.h"
 
 namespace lode {
 namespace {
@@ -24,8 +25,9 @@ struct Head {
   Weight& weight;
   const Batch& batch;
   const LowRankHead& adapter;
-  ConstView w, b;  // in use during the op; b: of the adapter
-  Tensor dx, dz;   // undefined: not wanted
+  const WeightProduct& product;
+  ConstView b;    // of the adapter, in use during the op
+  Tensor dx, dz;  // undefined: not wanted
   bool wants_dw, wants_db;
 };
 
@@ -53,7 +55,7 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   const ConstView z = adapted ? ConstView(head.adapter.z.data.view().slice_rows(begin, count)) : ConstView{};
   {
     OpTimer timer(context, "head", flops_of(head, count));
-    matmul(context.kernel, {.a = x, .b = head.w, .transpose_b = true, .c = logits});
+    head.product.forward(x, {}, logits);
     if (adapted) {
       matmul(context.kernel, {.a = z, .b = head.b, .transpose_b = true, .accumulate = true, .c = logits});
     }
@@ -74,7 +76,7 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   }
   if (head.dx.defined()) {
     OpTimer timer(context, "head dX", flops_of(head, count));
-    matmul(context.kernel, {.a = dlogits, .b = head.w, .c = head.dx.view().slice_rows(begin, count)});
+    head.product.backward(dlogits, false, head.dx.view().slice_rows(begin, count));
   }
   if (head.wants_dw) {
     OpTimer timer(context, "head dW", flops_of(head, count));
@@ -105,7 +107,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
   out.loss.assign(static_cast<std::size_t>(tokens), 0.0f);
   out.correct.assign(static_cast<std::size_t>(tokens), 0);
   // Acquired once for all chunks: a quantised head is made floats once.
-  const WeightUse w(context, weight, context.dtype);
+  const WeightProduct product(context, weight);
   std::optional<WeightUse> b;
   if (adapter.b != nullptr) b.emplace(context, *adapter.b, context.dtype);
   const Value& z = adapter.z;
@@ -115,7 +117,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
             .weight = weight,
             .batch = batch,
             .adapter = adapter,
-            .w = w.view(),
+            .product = product,
             .b = b ? b->view() : ConstView{},
             .dx = x.wants_gradient() ? context.activation(tokens, x.data.cols()) : Tensor(),
             .dz = z.wants_gradient() ? context.activation(tokens, z.data.cols()) : Tensor(),

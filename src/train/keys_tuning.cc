@@ -45,6 +45,11 @@ void add_base_keys(KeyTable& t) {
       fail_expected("4 or 8", node);
     }
   };
+  using F = Recipe::FrozenCompute;
+  t.choice<F>("frozen_compute", &Recipe::frozen_compute,
+              {{F::automatic, "auto", {}}, {F::bf16, "bf16", {}}, {F::int8, "int8", {}}},
+              "Arithmetic of products with frozen weights, forward and backward: int8 quantises weights and "
+              "activations and is faster on processors with 8-bit dot products; auto is bf16 in bf16 runs.");
   t.integer("freeze_trainable_layers", &Recipe::freeze_trainable_layers, {.min = -100000, .max = 100000},
             "With finetuning_type freeze: how many of the last layers are trained; negative: of the first.");
   t.list("freeze_trainable_modules", &Recipe::freeze_trainable_modules,

@@ -1,6 +1,7 @@
 #include "train/model_setup.h"
 
 #include "io/checkpoint.h"
+#include "kernels/int8_matmul.h"
 #include "models/gguf_config.h"
 #include "models/gguf_load.h"
 #include "models/hub.h"
@@ -174,6 +175,27 @@ WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::s
     keep_gguf_formats(GgufFile(files, *gguf), parts.config, policy);
   }
   return policy;
+}
+
+void choose_frozen_compute(Facts& facts, Recipe::FrozenCompute asked, DType compute, WeightPolicy& policy) {
+  using F = Recipe::FrozenCompute;
+  if (policy.all_trainable()) return;
+  constexpr auto kFact = "frozen products";
+  const std::string run(name_of(compute));
+  if (asked == F::automatic) {
+    facts.set({kFact, "auto", run, "the run's precision; frozen_compute: int8 asks for int8 arithmetic"});
+  } else if (asked == F::bf16) {
+    const bool same = compute == DType::bf16;
+    facts.set({kFact, "bf16", run, same ? "asked" : "the run's precision is f32", !same});
+  } else if (const Int8Path path = int8_matmul_path(); path.native) {
+    policy.int8_products = true;
+    facts.set({kFact, "int8", "int8",
+               format("{}: {}; {}", path.chosen, path.why,
+                      policy.adapter && !policy.format ? "weights are kept as int8 rows"
+                                                       : "int8 forms are kept beside the weights")});
+  } else {
+    facts.set({kFact, "int8", run, format("int8 would be {}: {}", path.chosen, path.why), true});
+  }
 }
 
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training) {

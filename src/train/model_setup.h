@@ -49,6 +49,9 @@ void require_adapter_tokenizer(FileSystem& files, const std::string& adapter, co
 WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::string& model_path,
                            const ModelParts& parts, DType compute);
 
+// Chooses the arithmetic of products with frozen weights and says so in a fact; nothing when none is frozen.
+void choose_frozen_compute(Facts& facts, Recipe::FrozenCompute asked, DType compute, WeightPolicy& policy);
+
 // Facts about what the config asks for and no kernel does.
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training);
 

@@ -50,6 +50,8 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   // Fine-tuning
   std::string adapter_name_or_path;              // a PEFT folder to go on with; finetuning_type lora
   std::optional<std::int64_t> quantization_bit;  // 4 or 8: of the frozen base
+  enum class FrozenCompute { automatic, bf16, int8 };
+  FrozenCompute frozen_compute = FrozenCompute::automatic;  // products with frozen weights
   std::int64_t lora_rank = 8;
   std::optional<double> lora_alpha;  // unset: 2 * lora_rank
   double lora_dropout = 0;

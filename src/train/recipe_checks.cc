@@ -86,6 +86,10 @@ class Checker {
       problem("quantization_bit ({}) needs finetuning_type: lora: quantised weights cannot be trained",
               where("quantization_bit"));
     }
+    if (recipe_.frozen_compute != Recipe::FrozenCompute::automatic && type == T::full) {
+      problem("frozen_compute ({}) needs finetuning_type: lora or freeze: in full training nothing is frozen",
+              where("frozen_compute"));
+    }
     if (recipe_.train_from_scratch && type != T::full) {
       problem(
           "train_from_scratch ({}) and finetuning_type ({}) contradict each other: there is nothing to tune",

@@ -117,6 +117,7 @@ void Trainer::show_coverage() const {
 void Trainer::make_model() {
   Context& context = engine_.context();
   WeightPolicy policy = weight_policy(files_, recipe_, model_path_, *parts_, engine_.dtype());
+  choose_frozen_compute(engine_.facts(), recipe_.frozen_compute, engine_.dtype(), policy);
   const bool adapter = policy.adapter.has_value();
   decoder_ = std::make_unique<Decoder>(context, parts_->config.spec, parts_->config.names, std::move(policy));
   if (recipe_.neftune_noise_alpha)

@@ -34,6 +34,7 @@ const std::vector<Sample> kSamples = {
     {"additional_target", "[lm_head]", "finetuning_type: lora\n"},
     {"use_rslora", "true", "finetuning_type: lora\n"},
     {"quantization_bit", "8", "finetuning_type: lora\n"},
+    {"frozen_compute", "int8", "finetuning_type: lora\n"},
     {"freeze_trainable_layers", "-1", "finetuning_type: freeze\n"},
     {"freeze_trainable_modules", "[mlp]", "finetuning_type: freeze\n"},
     {"freeze_extra_modules", "[lm_head]", "finetuning_type: freeze\n"},

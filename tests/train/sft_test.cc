@@ -5,6 +5,7 @@
 #include <map>
 
 #include "io/weights.h"
+#include "kernels/int8_matmul.h"
 #include "text/bpe_trainer.h"
 #include "train/trainer_testing.h"
 
@@ -203,6 +204,21 @@ TEST_F(Sft, QuantisedBasesLearn) {
     first.push_back(loss.front());
   }
   EXPECT_NE(first[0], first[1]) << "the base is quantised in two ways";
+}
+
+TEST_F(Sft, Int8ProductsLearnTheSame) {
+  const Overrides recipe = with(kLora, {"max_steps=40", "learning_rate=2e-2", "overwrite_output_dir=true"});
+  const auto floats = losses_of(recipe);
+  const auto int8 = losses_of(with(recipe, {"frozen_compute=int8"}));
+  ASSERT_EQ(int8.size(), floats.size());
+  for (std::size_t i = 0; i < int8.size(); ++i) EXPECT_NEAR(int8[i], floats[i], 0.01 * floats[i]) << i;
+  const bool native = int8_matmul_path().native;
+  EXPECT_EQ(int8 != floats, native);
+  EXPECT_EQ(losses_of(with(recipe, {"frozen_compute=int8"})), int8) << "from run to run";
+  const std::string file = run_ / "out/run.json";
+  const std::string record = real_files().read(file);
+  EXPECT_NE(record.find("frozen products"), std::string::npos);
+  EXPECT_EQ(record.find("8-bit dot products: ") != std::string::npos, native) << record;
 }
 
 TEST_F(Sft, GoesOnFromAnAdapter) {

@@ -1,0 +1,28 @@
+#include "ops/weight_product.h"
+
+#include "kernels/matmul.h"
+
+namespace lode {
+
+WeightProduct::WeightProduct(Context& context, Weight& weight)
+    : context_(context), int8_(weight.int8_form(context)) {
+  if (int8_.data == nullptr) use_.emplace(context, weight, context.dtype);
+}
+
+void WeightProduct::forward(ConstView x, ConstView bias, View y) const {
+  if (use_) {
+    matmul(context_.kernel, {.a = x, .b = use_->view(), .transpose_b = true, .bias = bias, .c = y});
+  } else {
+    int8_matmul(context_.kernel, {.a = x, .b = int8_, .transpose_b = true, .bias = bias, .c = y});
+  }
+}
+
+void WeightProduct::backward(ConstView dy, bool accumulate, View dx) const {
+  if (use_) {
+    matmul(context_.kernel, {.a = dy, .b = use_->view(), .accumulate = accumulate, .c = dx});
+  } else {
+    int8_matmul(context_.kernel, {.a = dy, .b = int8_, .accumulate = accumulate, .c = dx});
+  }
+}
+
+}  // namespace lode
