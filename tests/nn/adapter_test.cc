@@ -6,99 +6,11 @@
 
 #include "kernels/elementwise.h"
 #include "nn/linear.h"
+#include "nn/policy_decoder.h"
 #include "nn/quantized.h"
-#include "nn/tiny_decoder.h"
 
 namespace lode::test {
 namespace {
-
-struct PolicyDecoder {
-  Memory memory;
-  Facts facts;
-  Workspace workspace{memory};
-  Context context{.memory = memory, .facts = facts, .kernel = {1, &workspace}};
-  Decoder decoder;
-
-  PolicyDecoder(const DecoderSpec& spec, WeightPolicy policy, DType dtype = DType::f32)
-      : decoder(context, spec, names_of(spec), std::move(policy)) {
-    context.dtype = dtype;
-    decoder.initialise(context, 3);
-    decoder.parameters().allocate_gradients();
-  }
-  const ParameterList& list() const { return decoder.parameters(); }
-  std::size_t bytes(MemoryTag tag) const { return memory.use().current[static_cast<std::size_t>(tag)]; }
-};
-
-WeightPolicy lora(AdapterSpec spec) {
-  WeightPolicy policy(false);
-  policy.adapter = std::move(spec);
-  return policy;
-}
-
-// B is zero at the start; small values make the adapter act.
-void fill_adapter(PolicyDecoder& model) {
-  Rng rng(4, "adapter");
-  for (const Parameter& p : model.list().all()) {
-    if (p.role != ParameterRole::lora) continue;
-    for (std::int64_t r = 0; r < p.rows; ++r) {
-      for (std::int64_t c = 0; c < p.cols; ++c)
-        p.values().row<float>(r)[c] = static_cast<float>(0.05 * rng.next_normal());
-    }
-    p.storage->changed(false);
-  }
-}
-
-struct StepResult {
-  std::vector<double> gradients, losses;
-};
-
-StepResult step(PolicyDecoder& model, const std::vector<Batch>& batches) {
-  std::int64_t targets = 0;
-  for (const Batch& batch : batches) targets += batch.num_targets();
-  model.decoder.parameters().reset_gradients();
-  StepResult out;
-  double sum = 0;
-  for (const Batch& batch : batches) {
-    Tape tape;
-    model.context.tape = &tape;
-    sum += model.decoder.loss(model.context, batch, 1.0f / static_cast<float>(targets)).sum;
-    tape.backward(model.context);
-    model.context.tape = nullptr;
-  }
-  out.losses.push_back(sum / static_cast<double>(targets));
-  for (const Parameter& p : model.list().all()) {
-    if (!p.trainable()) continue;
-    for (std::int64_t r = 0; r < p.rows; ++r)
-      out.gradients.insert(out.gradients.end(), p.gradient().row<float>(r),
-                           p.gradient().row<float>(r) + p.cols);
-  }
-  return out;
-}
-
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0, norm = 0;
-  EXPECT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    difference += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += a[i] * a[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
-AdapterSpec everything() {
-  AdapterSpec spec;
-  spec.rank = 4;
-  spec.targets = {"all", "embedding", "head"};
-  spec.additional_targets = {"norm1"};
-  return spec;
-}
-
-std::vector<float> logits_of(PolicyDecoder& model, const Batch& batch) {
-  const Value hidden = model.decoder.forward(model.context, batch);
-  const Tensor logits = model.decoder.last_logits(model.context, hidden);
-  const float* row = logits.view().row<float>(0);
-  return {row, row + logits.cols()};
-}
 
 TEST(Adapter, AtTheStartItIsTheBase) {
   for (const DecoderSpec& spec : {llama_spec(), gpt2_spec()}) {
@@ -365,85 +277,6 @@ TEST(Quantised, EqualsTheDequantisedBase) {
       EXPECT_EQ(quantized.bytes(MemoryTag::workspace), scratch) << "panels are given back";
     }
   }
-}
-
-TEST(Int8Products, LossesAndGradientsAreNearThoseOfFloats) {
-  for (const DecoderSpec& spec : {llama_spec(), gpt2_spec(), gemma_spec()}) {
-    for (const DType dtype : {DType::f32, DType::bf16}) {
-      SCOPED_TRACE(name_of(dtype));
-      WeightPolicy policy = lora(everything());
-      policy.frozen_dtype = dtype;
-      PolicyDecoder floats(spec, policy, dtype);
-      policy.int8_products = true;
-      PolicyDecoder int8(spec, policy, dtype);
-      fill_adapter(floats);
-      fill_adapter(int8);
-      const std::vector<Batch> batches = {pack(random_samples({40, 60, 1}, 64))};
-      const StepResult a = step(floats, batches), b = step(int8, batches);
-      EXPECT_NEAR(b.losses[0], a.losses[0], 0.01 * a.losses[0]);
-      EXPECT_LE(distance(a.gradients, b.gradients), 0.06);
-      EXPECT_GT(distance(a.gradients, b.gradients), 1e-3);
-      EXPECT_EQ(step(int8, batches).gradients, b.gradients) << "from run to run";
-    }
-  }
-}
-
-TEST(Int8Products, TakeThePlaceOfFloatsBesideAnAdapter) {
-  WeightPolicy policy = lora({});
-  policy.frozen_dtype = DType::bf16;
-  policy.int8_products = true;
-  PolicyDecoder model(llama_spec(), policy, DType::bf16);
-  step(model, {pack(random_samples({20}, 64))});
-  std::size_t want = 0, trained = 0, scales = 0;
-  for (const Parameter& p : model.list().all()) {
-    const auto n = static_cast<std::size_t>(p.numel()), rows = static_cast<std::size_t>(p.rows);
-    const bool int8 = p.role == ParameterRole::base && !p.vector && p.kind != ModuleKind::embedding;
-    EXPECT_EQ(p.quantized(), int8) << p.name;
-    want += int8 ? n + 4 * rows : n * (p.trainable() || p.vector ? 4 : 2);
-    scales += int8 ? 4 * rows : 0;
-    trained += p.trainable() ? n : 0;
-  }
-  EXPECT_EQ(model.bytes(MemoryTag::weights), want);
-  EXPECT_EQ(model.bytes(MemoryTag::derived), 2 * trained + scales);
-}
-
-TEST(Int8Products, LeaveTheValuesOfWhatIsSavedAlone) {
-  WeightPolicy frozen(true);
-  frozen.freeze = FreezeSpec{.trainable_layers = 1};
-  WeightPolicy tied = lora({});
-  tied.adapter->additional_targets = {"up"};
-  for (WeightPolicy policy : {frozen, tied}) {
-    policy.frozen_dtype = DType::bf16;
-    PolicyDecoder floats(gpt2_spec(), policy, DType::bf16);
-    policy.int8_products = true;
-    PolicyDecoder int8(gpt2_spec(), policy, DType::bf16);
-    step(int8, {pack(random_samples({20}, 64))});
-    for (const Parameter& p : int8.list().all()) {
-      const bool copied = p.name.find("up.weight") != std::string::npos;
-      if (policy.adapter && p.kind == ModuleKind::linear && !copied) continue;
-      ASSERT_FALSE(p.quantized()) << p.name;
-      const Tensor a(int8.memory, MemoryTag::workspace, DType::f32, p.rows, p.cols);
-      const Tensor b(floats.memory, MemoryTag::workspace, DType::f32, p.rows, p.cols);
-      p.read_rows(int8.context, 0, a.view());
-      floats.list().find(p.name)->read_rows(floats.context, 0, b.view());
-      for (std::int64_t r = 0; r < p.rows; ++r)
-        ASSERT_TRUE(
-            std::equal(a.view().row<float>(r), a.view().row<float>(r) + p.cols, b.view().row<float>(r)));
-    }
-  }
-}
-
-TEST(Int8Products, FollowValuesThatAreWrittenAnew) {
-  WeightPolicy policy(false);
-  policy.int8_products = true;
-  PolicyDecoder model(llama_spec(), policy);
-  const Batch batch = pack(random_samples({9, 30}, 64), 1);
-  const std::vector<float> before = logits_of(model, batch);
-  model.decoder.initialise(model.context, 8);
-  const std::vector<float> other = logits_of(model, batch);
-  EXPECT_NE(other, before);
-  model.decoder.initialise(model.context, 3);
-  EXPECT_EQ(logits_of(model, batch), before);
 }
 
 TEST(Quantised, AnNf4BaseLearnsWithLora) {

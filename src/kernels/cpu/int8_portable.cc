@@ -1,4 +1,6 @@
 // The parts of an int8 product for any processor: the oracle of the fast ones, equal to the bit.
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
