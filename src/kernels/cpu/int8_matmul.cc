@@ -10,8 +10,10 @@
 namespace lode {
 namespace {
 
-// Rows of `a` that a panel serves before it is packed anew; their partial sums stay in a core's cache.
+// Most rows of `a` that a panel serves before it is packed anew: their partial sums stay in a core's cache.
 constexpr std::int64_t kTaskRows = 85 * kStripRows;
+// What packing a panel costs, in rows multiplied with it.
+constexpr std::int64_t kPackRows = 8;
 
 std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return ceil_div(n, multiple) * multiple;
@@ -27,6 +29,18 @@ struct Depth {
   std::int64_t begin(std::int64_t block) const { return block * length; }
   std::int64_t count(std::int64_t block) const { return std::min(length, values - begin(block)); }
 };
+
+// Rows of a task, such that the last threads end at about the same time. Results do not depend on it.
+std::int64_t rows_of_task(std::int64_t rows, std::int64_t panels, int threads) {
+  const std::int64_t strips = ceil_div(rows, kStripRows), fewest = ceil_div(rows, kTaskRows);
+  std::int64_t best = 0, best_cost = 0;
+  for (std::int64_t parts = fewest; parts <= std::min(strips, fewest + 3); ++parts) {
+    const std::int64_t size = ceil_div(strips, parts) * kStripRows;
+    const std::int64_t cost = ceil_div(panels * ceil_div(rows, size), threads) * (size + kPackRows);
+    if (best == 0 || cost < best_cost) best = size, best_cost = cost;
+  }
+  return best;
+}
 
 // The left operand: rows padded with zeros to whole strips and quads.
 struct Quantized {
@@ -102,8 +116,9 @@ void int8_matmul_with(const Int8Tiles& tiles, KernelContext& context, const Int8
   const Depth depth(p.a.cols);
   Workspace::Scope scope(*context.workspace);
   const Quantized left = quantize_left(tiles, context, scope, p, depth);
-  const std::int64_t task_rows = std::min(kTaskRows, round_up(p.a.rows, kStripRows));
-  const std::int64_t panels = ceil_div(p.c.cols, kPanelCols), row_tasks = ceil_div(p.a.rows, task_rows);
+  const std::int64_t panels = ceil_div(p.c.cols, kPanelCols);
+  const std::int64_t task_rows = rows_of_task(p.a.rows, panels, context.threads);
+  const std::int64_t row_tasks = ceil_div(p.a.rows, task_rows);
   const std::int64_t panel_bytes = depth.length * kPanelCols;
   auto* packed = scope.take<std::uint8_t>(context.threads * panel_bytes);
   float* partials = scope.take<float>(context.threads * task_rows * kPanelCols);
