@@ -189,7 +189,7 @@ void int8_row(const float* x, std::int64_t cols, std::uint8_t* row) {
   const float most = largest_magnitude(x, cols), inverse = most == 0 ? 0 : 127 / most;
   write_f32(row, most);
   for (std::int64_t i = 0; i < cols; ++i) {
-    const float q = std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f);
+    const long q = std::clamp(std::lrint(x[i] * inverse), -127L, 127L);
     row[4 + i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(q));
   }
 }
