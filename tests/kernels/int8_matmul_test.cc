@@ -98,7 +98,7 @@ class Int8MatMulTest : public ::testing::Test {
     }
     // The errors are independent, so that their size is far below the bound; with bf16 results less so.
     if (t.k > 1 && t.out == DType::f32) {
-      EXPECT_LE(std::sqrt(error_squares), 0.02 * std::sqrt(squares));
+      EXPECT_LE(std::sqrt(error_squares), 0.03 * std::sqrt(squares));
     }
     for (const int threads : {1, 2, 3}) {
       EXPECT_TRUE(run(portable_int8_tiles(), threads, t, a, b, bias, before).same_bits(c)) << threads;

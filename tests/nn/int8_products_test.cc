@@ -20,7 +20,7 @@ TEST(Int8Products, LossesAndGradientsAreNearThoseOfFloats) {
       const std::vector<Batch> batches = {pack(random_samples({40, 60, 1}, 64))};
       const StepResult a = step(floats, batches), b = step(int8, batches);
       EXPECT_NEAR(b.losses[0], a.losses[0], 0.01 * a.losses[0]);
-      EXPECT_LE(distance(a.gradients, b.gradients), 0.06);
+      EXPECT_LE(distance(a.gradients, b.gradients), 0.1);
       EXPECT_GT(distance(a.gradients, b.gradients), 1e-3);
       EXPECT_EQ(step(int8, batches).gradients, b.gradients) << "from run to run";
     }
