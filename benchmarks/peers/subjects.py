@@ -1,4 +1,5 @@
 """What is compared: for each subject how its files are made, and its sides, each a trainer on the same files."""
+import hashlib
 import json
 import os
 import shutil
@@ -37,22 +38,19 @@ def say(text):
     print(f"peers: {text}", flush=True)
 
 
-def made(folder, name, make):
-    """Makes a folder once: it is complete when its mark is there, and made anew when prepare.py has changed."""
-    mark = folder / f"{name}.made"
-    version = str((FOLDER / "prepare.py").stat().st_mtime_ns)
+def made(folder, kind, before=None, **arguments):
+    """What prepare.py makes of the arguments, in `folder`: made anew when it or they have changed."""
+    words = [f"{key}={value}" for key, value in arguments.items()]
+    mark = folder / "made"
+    version = hashlib.sha256("\n".join([(FOLDER / "prepare.py").read_text(), kind, *words]).encode()).hexdigest()
     if mark.exists() and mark.read_text() == version:
         return
     say(f"making {folder.relative_to(ROOT)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    make()
-    mark.write_text(version)
-
-
-def prepare(kind, folder, **arguments):
-    words = [f"{key}={value}" for key, value in arguments.items()]
+    if before:
+        before()
     subprocess.run([python(), FOLDER / "prepare.py", kind, folder, *words], cwd=ROOT, check=True,
                    env={**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"})
+    mark.write_text(version)
 
 
 def asset(name):
@@ -137,8 +135,7 @@ CHAT_BATCH, CHAT_STEPS = 16, 7
 
 def prepare_chat(folder):
     base, _ = smollm2()
-    made(folder, "chat", lambda: prepare("chat-lora", folder, base=base, data=ROOT / "examples/sft/train.jsonl",
-                                         batch_size=CHAT_BATCH, steps=CHAT_STEPS))
+    made(folder, "chat-lora", base=base, data=ROOT / "examples/sft/train.jsonl", batch_size=CHAT_BATCH, steps=CHAT_STEPS)
 
 
 def chat_sides(folder):
@@ -168,12 +165,10 @@ QWEN2_STEPS, QWEN2_LENGTH = 5, 1024
 
 
 def prepare_qwen2(folder):
-    def make():
-        config = folder / "shape.json"
-        config.write_text(json.dumps(QWEN2))
-        prepare("text-lora", folder, config=config, tokenizer=asset("qwen"), text=text()[1], length=QWEN2_LENGTH,
-                rows=QWEN2_STEPS)
-    made(folder, "qwen2", make)
+    config = folder / "shape.json"
+    config.write_text(json.dumps(QWEN2))
+    made(folder, "text-lora", config=config, tokenizer=asset("qwen"), text=text()[1], length=QWEN2_LENGTH,
+         rows=QWEN2_STEPS)
 
 
 def qwen2_sides(folder):
@@ -195,14 +190,12 @@ DEMO_STEPS, DEMO_BATCH, DEMO_LENGTH = 120, 4, 256
 
 
 def prepare_demo(folder):
-    def make():
-        _, train, valid = text()
-        tokenizer = folder / "tokenizer"
-        subprocess.run([LODE, "tokenizer", "train", train, "--output", tokenizer, "--vocab-size", "12288"], check=True,
-                       stdout=subprocess.DEVNULL)
-        prepare("full", folder, config=ROOT / "examples/demo/config.json", tokenizer=tokenizer, train=train, valid=valid,
-                length=DEMO_LENGTH, rows=DEMO_STEPS * DEMO_BATCH)
-    made(folder, "demo", make)
+    _, train, valid = text()
+    tokenizer = folder / "tokenizer"
+    command = [LODE, "tokenizer", "train", train, "--output", tokenizer, "--vocab-size", "12288"]
+    made(folder, "full", before=lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL),
+         config=ROOT / "examples/demo/config.json", tokenizer=tokenizer, train=train, valid=valid, length=DEMO_LENGTH,
+         rows=DEMO_STEPS * DEMO_BATCH)
 
 
 def demo_sides(folder):
@@ -245,8 +238,7 @@ def llmc_program():
 
 def prepare_gpt2(folder):
     llmc_program()
-    made(folder, "gpt2", lambda: prepare("llmc", folder, tokenizer=asset("gpt2"), text=text()[1], length=LLMC_LENGTH,
-                                         rows=LLMC_STEPS * LLMC_BATCH))
+    made(folder, "llmc", tokenizer=asset("gpt2"), text=text()[1], length=LLMC_LENGTH, rows=LLMC_STEPS * LLMC_BATCH)
 
 
 def gpt2_sides(folder):
