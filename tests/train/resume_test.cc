@@ -92,6 +92,18 @@ TEST(Resume, AStreamGoesOnWhereItStopped) {
             std::string::npos);
 }
 
+TEST(Resume, TheOrderOfTheDataIsPartOfTheRun) {
+  const TinyRun run;
+  const Overrides recipe =
+      with(kBusy, {"disable_shuffling=true", "val_size=0", "eval_strategy=no", "generate_prompts=[]"});
+  run.train(recipe);
+  const RunTrace unbroken = trace_of(run / "out");
+  const std::string from = "resume_from_checkpoint=" + run / "out/checkpoint-3";
+  EXPECT_NE(run.error(with(recipe, {"disable_shuffling=false", from})).find(" in order"), std::string::npos);
+  run.train(with(recipe, {"data_seed=77", "output_dir=@/other"}));
+  EXPECT_EQ(trace_of(run / "other").metrics, unbroken.metrics) << "no seed orders the data";
+}
+
 TEST(Resume, SavingChangesNothing) {
   const TinyRun run;
   run.train(with(kBusy, {}));
