@@ -130,7 +130,7 @@ def transformers_side(trainer, role, folder, name, values):
 
 # --- LoRA on SmolLM2 135M ----------------------------------------------------------------------------------------------
 
-CHAT_BATCH, CHAT_STEPS = 16, 7
+CHAT_BATCH, CHAT_STEPS = 8, 7
 
 
 def prepare_chat(folder):
@@ -161,7 +161,7 @@ def chat_sides(folder):
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936, "hidden_size": 896,
          "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
          "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": True}
-QWEN2_STEPS, QWEN2_LENGTH = 5, 1024
+QWEN2_STEPS, QWEN2_LENGTH = 4, 1024
 
 
 def prepare_qwen2(folder):
@@ -258,7 +258,7 @@ def gpt2_sides(folder):
 
 
 SUBJECTS = [
-    Subject("lora-smollm2", "LoRA r=16 on SmolLM2 135M, chats of many lengths, 16 a step", prepare_chat, chat_sides),
+    Subject("lora-smollm2", "LoRA r=16 on SmolLM2 135M, chats of many lengths, 8 a step", prepare_chat, chat_sides),
     Subject("lora-qwen2-0.5b", "LoRA r=16 on a 0.5B Qwen2 shape, 1,024 tokens packed", prepare_qwen2, qwen2_sides),
     Subject("full-demo", "full training of the demo's model, 4 x 256 tokens", prepare_demo, demo_sides, rounds=1,
             warm_up=3),
