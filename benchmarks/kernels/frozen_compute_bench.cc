@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <memory>
 
-#include "../kernels/bench.h"
+#include "bench.h"
 #include "core/file.h"
 #include "kernels/int8_matmul.h"
 #include "optim/optimizer.h"
