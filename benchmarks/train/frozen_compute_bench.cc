@@ -2,11 +2,15 @@
 // tokens. Prints both times, their ratio and the losses of each step.
 //   lode_bench_frozen MODEL [tokens] [sample length] [steps]
 // MODEL: a shape that `lode bench train` knows, or a folder with config.json.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 
-#include "bench.h"
 #include "core/file.h"
+#include "core/format.h"
+#include "core/rng.h"
 #include "kernels/int8_matmul.h"
 #include "optim/optimizer.h"
 #include "train/bench.h"
@@ -15,6 +19,11 @@
 using namespace lode;
 
 namespace {
+
+void print(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
 
 Step random_step(std::int64_t vocabulary, std::int32_t tokens, std::int32_t sample_length) {
   std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens)), labels(ids.size(), kIgnoreLabel), lengths;
@@ -86,14 +95,11 @@ int main(int argc, char** argv) {
   for (int i = 0; i <= number(4, 3); ++i) {
     floats.run(step);
     int8.run(step);
-    bench::print(format("step {}: {:.1f} and {:.1f} ms, loss {:.4f} and {:.4f}", i + 1,
-                        floats.seconds.back() * 1e3, int8.seconds.back() * 1e3, floats.losses.back(),
-                        int8.losses.back()));
+    print(format("step {}: {:.1f} and {:.1f} ms, loss {:.4f} and {:.4f}", i + 1, floats.seconds.back() * 1e3,
+                 int8.seconds.back() * 1e3, floats.losses.back(), int8.losses.back()));
   }
-  bench::print(
-      format("{}: {} tokens in samples of {}; int8: {}", model, tokens, length, int8_matmul_path().chosen));
-  bench::print(
-      format("bf16 {:.1f} ms, int8 {:.1f} ms (medians): {:.2f}x; shortest {:.1f} and {:.1f} ms: {:.2f}x",
-             floats.median() * 1e3, int8.median() * 1e3, floats.median() / int8.median(), floats.best() * 1e3,
-             int8.best() * 1e3, floats.best() / int8.best()));
+  print(format("{}: {} tokens in samples of {}; int8: {}", model, tokens, length, int8_matmul_path().chosen));
+  print(format("bf16 {:.1f} ms, int8 {:.1f} ms (medians): {:.2f}x; shortest {:.1f} and {:.1f} ms: {:.2f}x",
+               floats.median() * 1e3, int8.median() * 1e3, floats.median() / int8.median(),
+               floats.best() * 1e3, int8.best() * 1e3, floats.best() / int8.best()));
 }
