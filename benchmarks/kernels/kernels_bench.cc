@@ -241,8 +241,18 @@ void adamw_bench(benchmark::State& state) {
   measure(
       state, 30.0 * n, [] { return 0; },
       [&](int) {
-        adamw_step(context(), {weight.view(), grad.view(), exp_avg.view(), exp_avg_sq.view(), copy.view(),
-                               1e-4, 0.9, 0.999, 1e-8, 0.1, 0.5, 0.5, 1.0});
+        adamw_step(context(), {{weight.view(), copy.view()},
+                               grad.view(),
+                               exp_avg.view(),
+                               exp_avg_sq.view(),
+                               1e-4,
+                               0.9,
+                               0.999,
+                               1e-8,
+                               0.1,
+                               0.5,
+                               0.5,
+                               1.0});
       });
 }
 BENCHMARK(adamw_bench)->UseRealTime()->Unit(benchmark::kMillisecond);

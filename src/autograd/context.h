@@ -14,21 +14,23 @@ namespace lode {
 
 class Tape;
 class Profile;
+class GradientListener;
 struct NonFinite;
 
 struct Context {
   Memory& memory;
   Facts& facts;
   KernelContext kernel;
-  DType dtype = DType::f32;     // of activations and of the weights that products read: f32 or bf16
-  Tape* tape = nullptr;         // ops record on it; without one they just compute
-  Profile* profile = nullptr;   // times each op when set
-  NonFinite* search = nullptr;  // every op's output is searched for NaN and infinity when set
-  std::uint64_t seed = 0;       // of dropout and other noise
-  std::int64_t step = 0;        // of the optimizer, for the same
-  bool training = false;        // dropout is active
-  bool adapters = true;         // off: the base model alone
-  std::string scope;            // "layers.3.attention": where ops are running, for messages
+  DType dtype = DType::f32;               // of activations and of the weights that products read: f32 or bf16
+  Tape* tape = nullptr;                   // ops record on it; without one they just compute
+  Profile* profile = nullptr;             // times each op when set
+  GradientListener* gradients = nullptr;  // hears of gradients that are final
+  NonFinite* search = nullptr;            // every op's output is searched for NaN and infinity when set
+  std::uint64_t seed = 0;                 // of dropout and other noise
+  std::int64_t step = 0;                  // of the optimizer, for the same
+  bool training = false;                  // dropout is active
+  bool adapters = true;                   // off: the base model alone
+  std::string scope;                      // "layers.3.attention": where ops are running, for messages
 
   Tensor activation(std::int64_t rows, std::int64_t cols) {
     return Tensor(memory, MemoryTag::activations, dtype, rows, cols);

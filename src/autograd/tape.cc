@@ -1,5 +1,7 @@
 #include "autograd/tape.h"
 
+#include "autograd/weight.h"
+
 #include <utility>
 
 #include "core/fail.h"
@@ -13,7 +15,17 @@ GradientId Tape::new_gradient() {
 }
 
 void Tape::record(Context& context, const char* op, GradientId output, Backward backward) {
-  nodes_.push_back({op, output, context.scope, std::move(backward)});
+  nodes_.push_back({op, output, context.scope, std::move(backward), {}});
+}
+
+void Tape::uses(Context& context, std::initializer_list<Weight*> weights) {
+  if (context.gradients == nullptr) return;
+  for (Weight* weight : weights) {
+    GradientSink* const sink = weight == nullptr ? nullptr : weight->gradient();
+    if (sink == nullptr) continue;
+    sink->begin_use();
+    nodes_.back().sinks.push_back(sink);
+  }
 }
 
 void Tape::add_gradient(Context& context, GradientId id, Tensor gradient) {
@@ -63,16 +75,27 @@ void Tape::run_nodes(Context& context) {
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
-    if (node.output != kNoGradient && !gradient(node.output).defined()) continue;
-    if (context.search != nullptr && node.output != kNoGradient) {
-      context.scope = node.scope;
-      inspect(context, node.op, gradient(node.output), true);
+    run(context, node);
+    node.backward = nullptr;  // frees what it saved
+    for (GradientSink* sink : node.sinks) {
+      if (!sink->end_use() && context.gradients != nullptr) context.gradients->gradient_final(context, *sink);
     }
-    node.backward(context, *this);
   }
 }
 
+void Tape::run(Context& context, Node& node) {
+  if (node.output != kNoGradient && !gradient(node.output).defined()) return;
+  if (context.search != nullptr && node.output != kNoGradient) {
+    context.scope = node.scope;
+    inspect(context, node.op, gradient(node.output), true);
+  }
+  node.backward(context, *this);
+}
+
 void Tape::clear() {
+  for (const Node& node : nodes_) {
+    for (GradientSink* sink : node.sinks) sink->end_use();
+  }
   nodes_.clear();
   gradients_.clear();
 }

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
 #include "autograd/saved.h"
 
 namespace lode {
+
+class Weight;
+class GradientSink;
 
 // Index of a value's gradient on the tape; kNoGradient: nobody wants it.
 using GradientId = std::int32_t;
@@ -34,6 +38,9 @@ class Tape {
   // `op` names a static string. The node runs when the gradient of `output` is there; a node without output
   // (kNoGradient) always runs.
   void record(Context& context, const char* op, GradientId output, Backward backward);
+  // The node recorded last reads these weights or adds to their gradients; some may be nullptr. When no node
+  // is left that uses a weight, context.gradients is told.
+  void uses(Context& context, std::initializer_list<Weight*> weights);
 
   // Adds to a gradient; the first addition takes the tensor itself. Without a gradient wanted it is dropped.
   void add_gradient(Context& context, GradientId id, Tensor gradient);
@@ -55,7 +62,9 @@ class Tape {
     GradientId output;
     std::string scope;
     Backward backward;
+    std::vector<GradientSink*> sinks;  // of the weights that it uses
   };
+  void run(Context& context, Node& node);
   std::vector<Node> nodes_;
   std::vector<Tensor> gradients_;
 };

@@ -22,15 +22,35 @@ class GradientSink {
   Target target(Context& context);
   // For kernels that only add: zero-filled at the first use in a step.
   View adding(Context& context);
-  void allocate(Memory& memory, std::int64_t rows, std::int64_t cols);
+  // Takes the memory now, for good; on demand: at the first write, until free().
+  void allocate(Memory& memory, std::int64_t rows, std::int64_t cols, bool on_demand = false);
+  bool on_demand() const { return memory_ != nullptr; }
+  void free();
   // Starts a new step: the next write overwrites.
   void reset() { stale_ = true; }
   bool stale() const { return stale_; }
   const Tensor& tensor() const { return gradient_; }
 
+  // Nodes of tapes that use the weight and have not run; false: it was the last.
+  void begin_use() { ++uses_; }
+  bool end_use() { return --uses_ > 0; }
+
  private:
+  void take_memory();
+
   Tensor gradient_;
   bool stale_ = true;
+  Memory* memory_ = nullptr;  // on demand
+  std::int64_t rows_ = 0, cols_ = 0;
+  std::int64_t uses_ = 0;
+};
+
+// Hears, while backward runs, of weights that no node which is left uses: their gradients are final, and they
+// may change.
+class GradientListener {
+ public:
+  virtual ~GradientListener() = default;
+  virtual void gradient_final(Context& context, GradientSink& sink) = 0;
 };
 
 // A matrix of weights [rows, cols] (a vector is [1, n]). acquire() and release() bracket every access: the

@@ -62,6 +62,14 @@ std::vector<TensorSpec> specs_of(const std::vector<SavedTensor>& tensors) {
   return specs;
 }
 
+void write_tensor(SafetensorsWriter& file, const SavedTensor& tensor) {
+  if (tensor.read) {
+    file.write(tensor.read().view());
+  } else {
+    file.write(tensor.view);
+  }
+}
+
 void check_contents(const CheckpointContents& contents) {
   LODE_ASSERT(contents.step >= 0);
   LODE_ASSERT(std::ranges::is_sorted(contents.model, {}, &SavedTensor::parameter));
@@ -111,9 +119,9 @@ class Save {
     while (m < model.size() || o < optimizer.size()) {
       const std::size_t parameter = std::min(m < model.size() ? model[m].parameter : SIZE_MAX,
                                              o < optimizer.size() ? optimizer[o].parameter : SIZE_MAX);
-      for (; m < model.size() && model[m].parameter == parameter; ++m) model_file.write(model[m].view);
+      for (; m < model.size() && model[m].parameter == parameter; ++m) write_tensor(model_file, model[m]);
       for (; o < optimizer.size() && optimizer[o].parameter == parameter; ++o)
-        optimizer_file->write(optimizer[o].view);
+        write_tensor(*optimizer_file, optimizer[o]);
       if (written) written(parameter);
     }
     add(model_name, model, model_file.finish());

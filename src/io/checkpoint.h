@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,8 +22,9 @@ inline constexpr std::int64_t kCheckpointVersion = 1;
 
 struct SavedTensor {
   TensorSpec spec;
-  ConstView view;             // the live memory
+  ConstView view;             // the live memory; data == nullptr: `read` makes the values
   std::size_t parameter = 0;  // index in the order of the optimizer's updates; of several, the smallest
+  std::function<Tensor()> read = {};  // called by the writer's thread
 };
 
 struct CheckpointContents {

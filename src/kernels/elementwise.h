@@ -21,6 +21,14 @@ void fill(KernelContext& context, View y, float value);
 extern KernelSlot<void(ConstView x, bool accumulate, View out)> sum_rows;
 
 double sum_of_squares(KernelContext& context, ConstView x);  // f32 or bf16
+
+// How values would fare in f16, x f32 or bf16: `overflows` become infinite or are not finite already,
+// `vanishing` ones are not 0 and become 0.
+struct F16Range {
+  float largest = 0;  // magnitude
+  std::int64_t overflows = 0, vanishing = 0;
+};
+F16Range range_for_f16(KernelContext& context, ConstView x);
 // Index (row * cols + col) of the first value that is NaN or infinite, if any; f32 or bf16.
 std::optional<std::int64_t> find_non_finite(KernelContext& context, ConstView x);
 

@@ -6,18 +6,29 @@
 #include <array>
 #include <cstdint>
 
+#include "core/rng.h"
 #include "kernels/kernel.h"
 
 namespace lode {
+
+// Where a pass reads weights and how it stores the new ones. f32 values keep what is computed; `copy` is
+// their bf16 copy, rounded to nearest. bf16 values are their own masters: with `compensation` (bf16) a weight
+// is the sum of the two, so that what rounding takes away is not lost (Kahan; Zamirai et al. 2020, arXiv
+// 2010.06192); without it they are rounded up or down at random, as often as makes the mean exact.
+struct UpdatedWeights {
+  View values, copy, compensation;
+  PhiloxKey key{};  // of the random rounding, whose counter is the element
+
+  UpdatedWeights(View all_values = {}, View bf16_copy = {}) : values(all_values), copy(bf16_copy) {}
+};
 
 // AdamW (Loshchilov and Hutter 2019, arXiv 1711.05101), torch.optim.AdamW's order:
 //   w <- w * (1 - lr * weight_decay); m <- b1 m + (1 - b1) g; v <- b2 v + (1 - b2) g^2
 //   w <- w - (lr / (1 - b1^t)) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
 struct AdamWStep {
-  View weight;
+  UpdatedWeights weight;
   ConstView grad;
   View exp_avg, exp_avg_sq;
-  View copy;  // bf16 copy of the new weights, or data == nullptr
   double lr, beta1, beta2, eps, weight_decay;
   double bias_correction1, bias_correction2;  // 1 - b^t
   double grad_scale;
@@ -26,13 +37,12 @@ void adamw_step(KernelContext& context, const AdamWStep& step);
 
 // The same with moments in 8 bits (Dettmers et al. 2021, arXiv 2110.02861): per block of 256 elements the
 // largest magnitude in f32 and for each element the index of the nearest of 256 values of a dynamic map.
-// Weights are updated with the moments before they are rounded. Weight, grad and copy contiguous.
+// Weights are updated with the moments before they are rounded. All views contiguous.
 struct AdamW8bitStep {
-  View weight;
+  UpdatedWeights weight;
   ConstView grad;
   std::uint8_t *codes1, *codes2;  // one an element
   float *absmax1, *absmax2;       // one a block
-  View copy;
   double lr, beta1, beta2, eps, weight_decay;
   double bias_correction1, bias_correction2;
   double grad_scale;
@@ -49,10 +59,9 @@ float quantize_8bit(const float* x, std::int64_t n, bool is_signed, std::uint8_t
 // the first step; w <- w - lr * (nesterov ? g + momentum * buffer : buffer). Without momentum_buffer: w - lr
 // * g.
 struct SgdStep {
-  View weight;
+  UpdatedWeights weight;
   ConstView grad;
   View momentum_buffer;  // or data == nullptr
-  View copy;
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first;
   double grad_scale;
@@ -62,14 +71,24 @@ void sgd_step(KernelContext& context, const SgdStep& step);
 // Lion (Chen et al. 2023, arXiv 2302.06675): w <- w (1 - lr weight_decay) - lr sign(b1 m + (1 - b1) g), then
 // m <- b2 m + (1 - b2) g. sign(0) = 0.
 struct LionStep {
-  View weight;
+  UpdatedWeights weight;
   ConstView grad;
   View exp_avg;
-  View copy;
   double lr, beta1, beta2, weight_decay;
   double grad_scale;
 };
 void lion_step(KernelContext& context, const LionStep& step);
+
+// The same with its moment in 8 bits, as AdamW8bitStep's signed one.
+struct Lion8bitStep {
+  UpdatedWeights weight;
+  ConstView grad;
+  std::uint8_t* codes;
+  float* absmax;
+  double lr, beta1, beta2, weight_decay;
+  double grad_scale;
+};
+void lion_8bit_step(KernelContext& context, const Lion8bitStep& step);
 
 // m <- keep * m + add * g; output (if any) <- out_grad * g + out_momentum * m.
 struct MomentumStep {
@@ -92,9 +111,8 @@ void adam_direction(KernelContext& context, const AdamDirection& step);
 
 // w <- (before * w - rate * row[r] * col[c] * update) * after. Without row or col: factor 1.
 struct WeightUpdate {
-  View weight;
+  UpdatedWeights weight;
   ConstView update;
-  View copy;
   const float* row = nullptr;
   const float* col = nullptr;
   double before = 1, rate = 1, after = 1;

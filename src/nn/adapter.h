@@ -55,6 +55,8 @@ struct WeightPolicy {
   std::optional<AdapterSpec> adapter;  // the base is frozen
   // How matrices of frozen weights are kept: f32, or bf16 when products read bf16 anyway. Vectors stay f32.
   DType frozen_dtype = DType::f32;
+  // Of trained matrices: f32, or bf16 without masters in f32. Vectors and low-rank pairs stay f32.
+  DType trained_dtype = DType::f32;
 
   // The format in which a frozen matrix is kept, when not as frozen_dtype; by tensor name. Unset: none.
   std::function<std::optional<QuantFormat>(const std::string& name, ModuleKind kind)> format;

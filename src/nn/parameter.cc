@@ -45,7 +45,7 @@ ParameterStorage::ParameterStorage(Memory& memory, std::int64_t rows, std::int64
       cols_(cols),
       values_(memory, MemoryTag::weights, dtype, rows, cols),
       trainable_(trainable) {
-  LODE_ASSERT(dtype == DType::f32 || (dtype == DType::bf16 && !trainable));
+  LODE_ASSERT(dtype == DType::f32 || dtype == DType::bf16);
 }
 
 ConstView ParameterStorage::acquire(Context& context, DType form) {
@@ -132,14 +132,15 @@ Int8Matrix ParameterStorage::int8_form(Context& context) {
   return int8_;
 }
 
-void ParameterStorage::allocate_gradient() {
-  if (trainable_ && !gradient_.tensor().defined()) gradient_.allocate(memory_, rows(), cols());
+void ParameterStorage::allocate_gradient(bool on_demand) {
+  gradient_on_demand_ = on_demand;
+  if (trainable_ && !gradient_.tensor().defined()) gradient_.allocate(memory_, rows(), cols(), on_demand);
 }
 
 void ParameterStorage::train(bool on) {
   trainable_ = on;
   if (on) {
-    allocate_gradient();
+    allocate_gradient(gradient_on_demand_);
   } else {
     gradient_ = {};
   }
@@ -250,7 +251,10 @@ Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole
                                                                                     : QuantFormat::f32)});
   }
   const std::int64_t rows = vectors ? 1 : total, cols = vectors ? total : parts.front().cols;
-  const bool plain = trained || vectors || role != ParameterRole::base;
+  const DType own = vectors || role == ParameterRole::lora ? DType::f32
+                    : trained                              ? policy_.trained_dtype
+                    : role == ParameterRole::base          ? policy_.frozen_dtype
+                                                           : DType::f32;
   std::shared_ptr<ParameterStorage> storage;
   // An adapter's base is written to no file, so int8 rows can take the place of floats.
   if (int8 && !quantized && !has_copies && policy_.adapter) {
@@ -260,8 +264,7 @@ Weight* ParameterList::add_with_role(std::vector<Parameter> parts, ParameterRole
   if (quantized && !trained) {
     storage = std::make_shared<QuantizedStorage>(memory_, cols, bands);
   } else {
-    storage = std::make_shared<ParameterStorage>(memory_, rows, cols,
-                                                 plain ? DType::f32 : policy_.frozen_dtype, trained);
+    storage = std::make_shared<ParameterStorage>(memory_, rows, cols, own, trained);
   }
   if (int8 && !trained) storage->compute_in_int8();
   std::int64_t begin = 0;
@@ -310,8 +313,14 @@ void ParameterList::reset_gradients() {
   }
 }
 
-void ParameterList::allocate_gradients() {
-  for (const auto& storage : storages_) storage->allocate_gradient();
+void ParameterList::free_gradients() {
+  for (const auto& storage : storages_) {
+    if (storage->gradient() != nullptr && storage->gradient()->on_demand()) storage->gradient()->free();
+  }
+}
+
+void ParameterList::allocate_gradients(bool on_demand) {
+  for (const auto& storage : storages_) storage->allocate_gradient(on_demand);
 }
 
 void ParameterList::reset_copies(Context& context) {

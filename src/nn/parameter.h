@@ -12,7 +12,7 @@
 
 namespace lode {
 
-// Values with their derived forms and gradient. Trained: f32 masters. Frozen: the one form that is kept.
+// Values with their derived forms and gradient. Trained: f32 masters or bf16. Frozen: the form that is kept.
 class ParameterStorage : public Weight {
  public:
   ParameterStorage(Memory& memory, std::int64_t rows, std::int64_t cols, DType dtype, bool trainable);
@@ -32,8 +32,8 @@ class ParameterStorage : public Weight {
   const Tensor& bf16_copy() const { return copy_; }
   // Values changed; copy_is_fresh: the same pass has written the bf16 copy too.
   void changed(bool copy_is_fresh);
-  // Allocates the gradient; before the first backward.
-  void allocate_gradient();
+  // Makes room for the gradient, before the first backward; on demand: as GradientSink says.
+  void allocate_gradient(bool on_demand = false);
   // Of a storage made trainable: while off it counts as frozen and has no gradient memory; on allocates it.
   void train(bool on);
   void compute_in_int8();  // of a frozen storage: products with it are int8 from now on
@@ -54,7 +54,7 @@ class ParameterStorage : public Weight {
   std::int64_t rows_, cols_;
   Tensor values_, copy_, scratch_, int8_scales_;
   GradientSink gradient_;
-  bool trainable_, computes_int8_ = false;
+  bool trainable_, computes_int8_ = false, gradient_on_demand_ = false;
   int uses_ = 0;  // of the scratch matrix
   std::uint64_t version_ = 0, copy_version_ = 0, int8_version_ = 0;
   std::shared_ptr<Storage> int8_copy_;
@@ -99,7 +99,7 @@ class Parameter {
   bool quantized() const { return !storage->values().defined(); }  // then values() is no view
   bool trainable() const { return trained; }
   std::string module() const;                                 // the name without ".weight" or ".bias"
-  View values() const { return part_of(storage->values()); }  // f32 when trainable, else f32 or bf16
+  View values() const { return part_of(storage->values()); }  // f32 or bf16
   View gradient() const { return part_of(storage->gradient()->tensor()); }  // trainable ones
   View bf16_copy() const;                                                   // data == nullptr without a copy
   std::vector<std::int64_t> file_shape() const;
@@ -171,8 +171,9 @@ class ParameterList {
   Adapted adapted_modules() const;
   std::int64_t numel() const;  // of the base
   std::int64_t trainable_numel() const;
-  void allocate_gradients();
+  void allocate_gradients(bool on_demand = false);
   void reset_gradients();               // the next writes overwrite
+  void free_gradients();                // of those on demand
   void reset_copies(Context& context);  // full copies become equal to their base
 
  private:

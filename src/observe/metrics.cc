@@ -49,6 +49,7 @@ Json to_json(const StepMetrics& m) {
                               {"tokens", m.tokens},
                               {"samples", m.samples},
                               {"skipped", m.skipped}});
+  put_known(record, "loss_scale", m.loss_scale);
   put_known(record, "time_step", m.seconds);
   put_known(record, "time_elapsed", m.elapsed);
   put_known(record, "time_tokens_per_second", m.tokens_per_second);

@@ -46,6 +46,7 @@ Value embedding(Context& context, const Batch& batch, Weight& table, Weight* pos
                                               1.0f, positions->gradient()->adding(c));
                          }
                        });
+  context.tape->uses(context, {&table, positions});
   return out;
 }
 

@@ -72,6 +72,7 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
       const Tensor dy = tape.take_gradient(id);
       add_input_gradient(c, tape, x_id, dy, *w);
     });
+    context.tape->uses(context, {&weight});
   }
   if (wants_dw) {
     // Runs before dX, so that x is free before dX is made.
@@ -81,6 +82,7 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
                            const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
                            weight_gradient(c, dy, saved.get(c), *w, bias);
                          });
+    context.tape->uses(context, {&weight, bias});
   }
   return out;
 }

@@ -146,6 +146,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
                          [id = id, saved = Saved(gradient)](Context& c, Tape& tape) {
                            tape.add_gradient(c, id, saved.get(c));
                          });
+    context.tape->uses(context, {&weight, adapter.b});
   }
   return out;
 }

@@ -87,7 +87,7 @@ void add_noise_row(T* row, std::int64_t cols, float size, PhiloxCounter counter,
 
 }  // namespace
 
-Value add_low_rank(Context& context, Value y, const Value& z, std::vector<LowRankPart> parts) {
+Value add_low_rank(Context& context, Value y, const Value& z, const std::vector<LowRankPart>& parts) {
   std::int64_t rows = 0, ranks = 0;
   for (const LowRankPart& part : parts) {
     rows = std::max(rows, part.begin + part.b->rows());
@@ -113,16 +113,17 @@ Value add_low_rank(Context& context, Value y, const Value& z, std::vector<LowRan
   // Runs before the nodes of y's own op, which take the gradient; when it has none, this node is the last.
   const bool last = !y.wants_gradient();
   if (last) y.gradient = context.tape->new_gradient();
-  context.tape->record(context, "lora", y.gradient,
-                       [id = y.gradient, z_id = z.gradient, last, saved = z.saved(),
-                        parts = std::move(parts)](Context& c, Tape& tape) {
-                         const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
-                         if (z_id == kNoGradient) return backward(c, dy, saved.get(c), parts, nullptr);
-                         const Tensor& z = saved.get(c);
-                         Tensor dz = c.activation(z.rows(), z.cols());
-                         backward(c, dy, z, parts, &dz);
-                         tape.add_gradient(c, z_id, std::move(dz));
-                       });
+  context.tape->record(
+      context, "lora", y.gradient,
+      [id = y.gradient, z_id = z.gradient, last, saved = z.saved(), parts](Context& c, Tape& tape) {
+        const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
+        if (z_id == kNoGradient) return backward(c, dy, saved.get(c), parts, nullptr);
+        const Tensor& z = saved.get(c);
+        Tensor dz = c.activation(z.rows(), z.cols());
+        backward(c, dy, z, parts, &dz);
+        tape.add_gradient(c, z_id, std::move(dz));
+      });
+  for (const LowRankPart& part : parts) context.tape->uses(context, {part.b});
   return y;
 }
 

@@ -19,7 +19,7 @@ struct LowRankPart {
 
 // y is changed in place: it must be fresh, its op must not need its values in backward, and that op's nodes
 // were the last to be recorded with it. z [T, sum of ranks].
-Value add_low_rank(Context& context, Value y, const Value& z, std::vector<LowRankPart> parts);
+Value add_low_rank(Context& context, Value y, const Value& z, const std::vector<LowRankPart>& parts);
 
 // z[:, begin .. begin + count) *= scale for each part, in place under the same condition.
 struct ScaledPart {

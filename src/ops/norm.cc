@@ -123,6 +123,7 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
       context, "norm", out.y.gradient,
       [p, saved = std::move(saved), y_id = out.y.gradient, h_id, x_id = x.gradient, delta_id](
           Context& c, Tape& tape) { norm_gradient(c, tape, p, saved, y_id, h_id, x_id, delta_id); });
+  context.tape->uses(context, {p.weight, p.bias});
   return out;
 }
 
@@ -197,6 +198,7 @@ Value norm_heads(Context& context, Value x, std::int64_t heads, std::int64_t kv_
         norm_back(c, k, before.get(c), rstd_k.get(c), gradient);
         tape.add_gradient(c, x_id, std::move(gradient));
       });
+  context.tape->uses(context, {queries.weight, keys.weight});
   return out;
 }
 

@@ -76,7 +76,7 @@ class Adafactor : public Optimizer {
     const double rms = scale * std::sqrt(scaled_squares(context.kernel, grad, row, col) / numel);
     const double rate = rate_of(context, parameter, arguments);
     const double factor = rate * scale / std::max(1.0, rms / options_.clip_threshold);
-    apply(context, parameter, state, row, col, factor, rate);
+    apply(context, parameter, state, arguments, row, col, factor, rate);
   }
 
  private:
@@ -101,17 +101,17 @@ class Adafactor : public Optimizer {
     return rate;
   }
 
-  void apply(Context& context, const Parameter& parameter, std::vector<Tensor>& state, const float* row,
-             const float* col, double factor, double rate) const {
-    WeightUpdate update{.weight = parameter.values(),
+  void apply(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
+             const StepArguments& arguments, const float* row, const float* col, double factor,
+             double rate) const {
+    WeightUpdate update{.weight = arguments.weight,
                         .update = parameter.gradient(),
-                        .copy = parameter.bf16_copy(),
                         .row = row,
                         .col = col,
                         .before = 1 - rate * (parameter.decay ? options_.weight_decay : 0.0),
                         .rate = factor};
     if (options_.beta1 != 0) {
-      const View mean = state.back().view();
+      const View mean = state[parameter.vector ? 1 : 2].view();
       update_weights(context.kernel, {.weight = mean,
                                       .update = parameter.gradient(),
                                       .row = row,

@@ -56,9 +56,8 @@ class AdamMini : public Optimizer {
       std::fill_n(row + block * rows, rows, factor);
     }
     update_weights(context.kernel,
-                   {.weight = parameter.values(),
+                   {.weight = arguments.weight,
                     .update = state[0].view(),
-                    .copy = parameter.bf16_copy(),
                     .row = row,
                     .before = 1 - arguments.learning_rate * (parameter.decay ? o.weight_decay : 0.0)});
   }

@@ -23,11 +23,10 @@ class AdamW : public Optimizer {
   void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
                 const StepArguments& arguments) const override {
     const auto time = static_cast<double>(arguments.time);
-    AdamWStep step{.weight = parameter.values(),
+    AdamWStep step{.weight = arguments.weight,
                    .grad = parameter.gradient(),
                    .exp_avg = state[0].view(),
                    .exp_avg_sq = state[1].view(),
-                   .copy = parameter.bf16_copy(),
                    .lr = arguments.learning_rate,
                    .beta1 = options_.beta1,
                    .beta2 = options_.beta2,
@@ -37,7 +36,7 @@ class AdamW : public Optimizer {
                    .bias_correction2 = 1 - std::pow(options_.beta2, time),
                    .grad_scale = arguments.grad_scale};
     OpTimer timer(context, "adamw", 0,
-                  static_cast<double>(parameter.numel()) * (step.copy.data == nullptr ? 28 : 30));
+                  static_cast<double>(parameter.numel()) * (step.weight.copy.data == nullptr ? 28 : 30));
     adamw_step(context.kernel, step);
   }
 

@@ -31,9 +31,8 @@ class AdamW8bit : public Optimizer {
     if (small(parameter)) return adamw_->step_one(context, parameter, state, arguments);
     OpTimer timer(context, "adamw 8 bit", 0, static_cast<double>(parameter.numel()) * 16);
     AdamW8bitStep step = moments_8bit_step(options_.adamw, state, arguments);
-    step.weight = parameter.values();
+    step.weight = arguments.weight;
     step.grad = parameter.gradient();
-    step.copy = parameter.bf16_copy();
     if (!parameter.decay) step.weight_decay = 0;
     adamw_8bit_step(context.kernel, step);
   }
@@ -45,32 +44,35 @@ class AdamW8bit : public Optimizer {
   std::unique_ptr<Optimizer> adamw_;
 };
 
-std::uint8_t* bytes_of(Tensor& tensor) {
-  return static_cast<std::uint8_t*>(tensor.view().data);
-}
-
 }  // namespace
 
 std::vector<std::string> moments_8bit_names() {
   return {"state1", "absmax1", "state2", "absmax2"};
 }
 
-std::vector<Tensor> make_moments_8bit(Context& context, std::int64_t numel) {
-  const std::int64_t blocks = (numel + kBlock8bit - 1) / kBlock8bit;
+std::uint8_t* codes_of(Tensor& codes) {
+  return static_cast<std::uint8_t*>(codes.view().data);
+}
+
+std::vector<Tensor> make_moment_8bit(Context& context, std::int64_t numel, bool is_signed) {
   std::vector<Tensor> state;
-  for (const int zero : {127, 0}) {
-    state.emplace_back(context.memory, MemoryTag::optimizer, DType::i32, 1, (numel + 3) / 4);
-    std::memset(state.back().view().data, zero, state.back().bytes());
-    state.push_back(std::move(zeros(context, {{1, blocks}})[0]));
-  }
+  state.emplace_back(context.memory, MemoryTag::optimizer, DType::i32, 1, (numel + 3) / 4);
+  std::memset(state.back().view().data, is_signed ? 127 : 0, state.back().bytes());
+  state.push_back(std::move(zeros(context, {{1, (numel + kBlock8bit - 1) / kBlock8bit}})[0]));
+  return state;
+}
+
+std::vector<Tensor> make_moments_8bit(Context& context, std::int64_t numel) {
+  std::vector<Tensor> state = make_moment_8bit(context, numel, true);
+  for (Tensor& tensor : make_moment_8bit(context, numel, false)) state.push_back(std::move(tensor));
   return state;
 }
 
 AdamW8bitStep moments_8bit_step(const AdamWOptions& options, std::vector<Tensor>& state,
                                 const StepArguments& arguments) {
   const auto time = static_cast<double>(arguments.time);
-  return {.codes1 = bytes_of(state[0]),
-          .codes2 = bytes_of(state[2]),
+  return {.codes1 = codes_of(state[0]),
+          .codes2 = codes_of(state[2]),
           .absmax1 = state[1].view().row<float>(0),
           .absmax2 = state[3].view().row<float>(0),
           .lr = arguments.learning_rate,

@@ -14,25 +14,23 @@
 namespace lode {
 namespace {
 
-class Apollo : public Optimizer {
+class Apollo : public LowRankOptimizer {
  public:
-  explicit Apollo(const ApolloOptions& options) : options_(options), rest_(make_adamw(options.adamw)) {}
+  explicit Apollo(const ApolloOptions& options)
+      : LowRankOptimizer({options.targets, options.side, options.rank}, make_adamw(options.adamw)),
+        options_(options) {}
 
-  std::vector<std::string> state_names(const Parameter& parameter) const override {
-    if (!takes(parameter)) return rest_->state_names(parameter);
+ private:
+  std::vector<std::string> low_rank_names() const override {
     return {"exp_avg", "exp_avg_sq", "scaled_grad"};
   }
 
-  std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const override {
-    if (!takes(parameter)) return rest_->init_one(context, parameter);
-    const Projection p = projection(parameter);
+  std::vector<Tensor> init_low_rank(Context& context, const Projection& p) const override {
     return zeros(context, {{p.low_rows, p.low_cols}, {p.low_rows, p.low_cols}, {1, 1}});
   }
 
-  void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
-                const StepArguments& arguments) const override {
-    if (!takes(parameter)) return rest_->step_one(context, parameter, state, arguments);
-    const Projection p = projection(parameter);
+  void step_low_rank(Context& context, const Parameter& parameter, const Projection& p,
+                     std::vector<Tensor>& state, const StepArguments& arguments) const override {
     const auto flops = 2.0 * static_cast<double>(parameter.numel() * p.rank);
     OpTimer timer(context, "apollo", flops);
     const View grad = parameter.gradient();
@@ -43,7 +41,7 @@ class Apollo : public Optimizer {
       Tensor projector = scratch(context, p.rank, p.side);
       draw(context, parameter.name, (arguments.time - 1) / options_.update_interval, projector.view());
       Tensor low = scratch(context, p.low_rows, p.low_cols);
-      p.forward(context, projector.view(), grad, low.view());
+      multiply_in_run_precision(context, p.forward(projector.view(), grad, low.view()));
       find_factors(context, p, low, state, arguments, factor);
     }
     const float* row = p.right ? factor : nullptr;
@@ -52,24 +50,14 @@ class Apollo : public Optimizer {
     const double scale = std::sqrt(options_.scale);
     const double size = (options_.scale_front ? scale : 1.0) * arguments.grad_scale *
                         std::sqrt(scaled_squares(context.kernel, grad, row, col));
-    const auto time = static_cast<double>(arguments.time);
-    const AdamWOptions& o = options_.adamw;
-    const double rate = arguments.learning_rate * std::sqrt(1 - std::pow(o.beta2, time)) /
-                        (1 - std::pow(o.beta1, time)) / limit(size, arguments.time, state[2]);
-    update_weights(context.kernel,
-                   {.weight = parameter.values(),
-                    .update = grad,
-                    .copy = parameter.bf16_copy(),
-                    .row = row,
-                    .col = col,
-                    .rate = rate * scale * arguments.grad_scale,
-                    .after = 1 - arguments.learning_rate * (parameter.decay ? o.weight_decay : 0.0)});
-  }
-
- private:
-  bool takes(const Parameter& parameter) const { return is_target(parameter, options_.targets); }
-  Projection projection(const Parameter& parameter) const {
-    return {parameter, options_.side, options_.rank};
+    const double rate = corrected_rate(options_.adamw, arguments) / limit(size, arguments.time, state[2]);
+    const double decay = parameter.decay ? options_.adamw.weight_decay : 0.0;
+    update_weights(context.kernel, {.weight = arguments.weight,
+                                    .update = grad,
+                                    .row = row,
+                                    .col = col,
+                                    .rate = rate * scale * arguments.grad_scale,
+                                    .after = 1 - arguments.learning_rate * decay});
   }
 
   void draw(Context& context, const std::string& name, std::int64_t refresh, View projector) const {
@@ -85,14 +73,7 @@ class Apollo : public Optimizer {
     float* projected = workspace.take<float>(channels);
     const auto squares = p.right ? row_squares : col_squares;
     squares(context.kernel, low.view(), projected);
-    adam_direction(context.kernel, {.grad = low.view(),
-                                    .exp_avg = state[0].view(),
-                                    .exp_avg_sq = state[1].view(),
-                                    .direction = low.view(),
-                                    .beta1 = options_.adamw.beta1,
-                                    .beta2 = options_.adamw.beta2,
-                                    .eps = options_.adamw.eps,
-                                    .grad_scale = arguments.grad_scale});
+    adam_direction_of(context, options_.adamw, low, state, arguments);
     squares(context.kernel, low.view(), factor);
     double all_directions = 0, all_projected = 0;
     for (std::int64_t j = 0; j < channels; ++j) {
@@ -118,7 +99,6 @@ class Apollo : public Optimizer {
   }
 
   ApolloOptions options_;
-  std::unique_ptr<Optimizer> rest_;
 };
 
 }  // namespace

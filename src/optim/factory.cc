@@ -15,6 +15,9 @@ std::unique_ptr<Optimizer> make(const SgdOptions& options) {
 std::unique_ptr<Optimizer> make(const LionOptions& options) {
   return make_lion(options);
 }
+std::unique_ptr<Optimizer> make(const Lion8bitOptions& options) {
+  return make_lion_8bit(options);
+}
 std::unique_ptr<Optimizer> make(const AdafactorOptions& options) {
   return make_adafactor(options);
 }

@@ -12,34 +12,31 @@
 namespace lode {
 namespace {
 
-class Galore : public Optimizer {
+class Galore : public LowRankOptimizer {
  public:
   explicit Galore(const GaloreOptions& options)
-      : options_(options),
-        rest_(options.state_8bit ? make_adamw_8bit({options.adamw}) : make_adamw(options.adamw)) {}
+      : LowRankOptimizer({options.targets, options.side, options.rank},
+                         options.state_8bit ? make_adamw_8bit({options.adamw}) : make_adamw(options.adamw)),
+        options_(options) {}
 
-  std::vector<std::string> state_names(const Parameter& parameter) const override {
-    if (!takes(parameter)) return rest_->state_names(parameter);
+ private:
+  std::vector<std::string> low_rank_names() const override {
     std::vector<std::string> names{"exp_avg", "exp_avg_sq"};
     if (options_.state_8bit) names = moments_8bit_names();
     names.push_back("projector");
     return names;
   }
 
-  std::vector<Tensor> init_one(Context& context, const Parameter& parameter) const override {
-    if (!takes(parameter)) return rest_->init_one(context, parameter);
-    const Projection p = projection(parameter);
+  std::vector<Tensor> init_low_rank(Context& context, const Projection& p) const override {
     auto state = options_.state_8bit ? make_moments_8bit(context, p.low_rows * p.low_cols)
                                      : zeros(context, {{p.low_rows, p.low_cols}, {p.low_rows, p.low_cols}});
     state.push_back(zeros(context, {{p.rank, p.side}})[0]);
     return state;
   }
 
-  void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
-                const StepArguments& arguments) const override {
-    if (!takes(parameter)) return rest_->step_one(context, parameter, state, arguments);
-    const Projection p = projection(parameter);
-    const Tensor& projector = state.back();
+  void step_low_rank(Context& context, const Parameter& parameter, const Projection& p,
+                     std::vector<Tensor>& state, const StepArguments& arguments) const override {
+    const Tensor& projector = state[options_.state_8bit ? 4 : 2];
     if ((arguments.time - 1) % options_.update_interval == 0) {
       OpTimer timer(context, "galore subspace");
       const SubspaceOptions how{.exact = options_.exact_svd,
@@ -51,46 +48,21 @@ class Galore : public Optimizer {
     OpTimer timer(context, "galore", flops);
     Tensor low = scratch(context, p.low_rows, p.low_cols),
            full = scratch(context, parameter.rows, parameter.cols);
-    p.forward(context, projector.view(), parameter.gradient(), low.view());
-    // low becomes the change of the projected weights, up to rate_of.
+    multiply_in_run_precision(context, p.forward(projector.view(), parameter.gradient(), low.view()));
+    // low becomes the change of the projected weights, up to the rate.
+    double rate = -options_.scale;
     if (options_.state_8bit) {
       change_8bit(context, low, state, arguments);
     } else {
-      change(context, low, state, arguments);
+      adam_direction_of(context, options_.adamw, low, state, arguments);
+      rate = options_.scale * corrected_rate(options_.adamw, arguments);
     }
-    p.back(context, projector.view(), low.view(), full.view());
+    multiply_in_run_precision(context, p.back(projector.view(), low.view(), full.view()));
     const double decay = parameter.decay ? options_.adamw.weight_decay : 0.0;
-    update_weights(context.kernel, {.weight = parameter.values(),
+    update_weights(context.kernel, {.weight = arguments.weight,
                                     .update = full.view(),
-                                    .copy = parameter.bf16_copy(),
-                                    .rate = rate_of(arguments),
+                                    .rate = rate,
                                     .after = 1 - arguments.learning_rate * decay});
-  }
-
- private:
-  bool takes(const Parameter& parameter) const { return is_target(parameter, options_.targets); }
-  Projection projection(const Parameter& parameter) const {
-    return {parameter, options_.side, options_.rank};
-  }
-
-  // Of what change() and change_8bit() leave.
-  double rate_of(const StepArguments& arguments) const {
-    if (options_.state_8bit) return -options_.scale;
-    const auto time = static_cast<double>(arguments.time);
-    return arguments.learning_rate * options_.scale * std::sqrt(1 - std::pow(options_.adamw.beta2, time)) /
-           (1 - std::pow(options_.adamw.beta1, time));
-  }
-
-  void change(Context& context, Tensor& low, std::vector<Tensor>& state,
-              const StepArguments& arguments) const {
-    adam_direction(context.kernel, {.grad = low.view(),
-                                    .exp_avg = state[0].view(),
-                                    .exp_avg_sq = state[1].view(),
-                                    .direction = low.view(),
-                                    .beta1 = options_.adamw.beta1,
-                                    .beta2 = options_.adamw.beta2,
-                                    .eps = options_.adamw.eps,
-                                    .grad_scale = arguments.grad_scale});
   }
 
   void change_8bit(Context& context, Tensor& low, std::vector<Tensor>& state,
@@ -106,7 +78,6 @@ class Galore : public Optimizer {
   }
 
   GaloreOptions options_;
-  std::unique_ptr<Optimizer> rest_;
 };
 
 }  // namespace

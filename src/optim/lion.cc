@@ -20,10 +20,9 @@ class Lion : public Optimizer {
   void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
                 const StepArguments& arguments) const override {
     OpTimer timer(context, "lion", 0, static_cast<double>(parameter.numel()) * 20);
-    lion_step(context.kernel, {.weight = parameter.values(),
+    lion_step(context.kernel, {.weight = arguments.weight,
                                .grad = parameter.gradient(),
                                .exp_avg = state[0].view(),
-                               .copy = parameter.bf16_copy(),
                                .lr = arguments.learning_rate,
                                .beta1 = options_.beta1,
                                .beta2 = options_.beta2,

@@ -18,7 +18,7 @@ constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315;
 
 // The matrices of an iteration, made once a step.
 struct NewtonSchulz {
-  Tensor x, product, gram, gram_f32, square;
+  Tensor x, product, gram, square;
   bool tall;
 
   NewtonSchulz(Context& context, std::int64_t rows, std::int64_t cols)
@@ -27,16 +27,14 @@ struct NewtonSchulz {
         tall(rows > cols) {
     const std::int64_t side = std::min(rows, cols);
     gram = scratch(context, side, side, context.dtype);
-    gram_f32 = scratch(context, side, side);
     square = scratch(context, side, side);
   }
 
   void iterate(Context& context) {
     // A = X X^T, or X^T X of a tall matrix; the polynomial is the same.
-    multiply(context,
-             {.a = x.view(), .b = x.view(), .transpose_a = tall, .transpose_b = !tall, .c = gram_f32.view()});
-    convert(context.kernel, gram_f32.view(), gram.view());
-    multiply(context, {.a = gram.view(), .b = gram.view(), .c = square.view()});
+    multiply_symmetric(
+        context, {.a = x.view(), .b = x.view(), .transpose_a = tall, .transpose_b = !tall, .c = gram.view()});
+    multiply_symmetric(context, {.a = gram.view(), .b = gram.view(), .c = square.view()});
     combine(context.kernel,
             {.x = gram.view(), .y = square.view(), .out = gram.view(), .x_factor = kB, .y_factor = kC});
     if (tall) {
@@ -90,9 +88,8 @@ class Muon : public Optimizer {
     for (int i = 0; i < options_.steps; ++i) work.iterate(context);
     convert(context.kernel, work.x.view(), direction);
     const double lr = arguments.learning_rate;
-    update_weights(context.kernel, {.weight = parameter.values(),
+    update_weights(context.kernel, {.weight = arguments.weight,
                                     .update = direction,
-                                    .copy = parameter.bf16_copy(),
                                     .before = 1 - lr * (parameter.decay ? options_.adamw.weight_decay : 0.0),
                                     .rate = lr * scale_of(rows, cols)});
   }

@@ -29,6 +29,12 @@ struct LionOptions {
   double beta1 = 0.9, beta2 = 0.99, weight_decay = 0;
 };
 
+// Lion with a block-wise 8-bit moment, in f32 for parameters of fewer elements.
+struct Lion8bitOptions {
+  LionOptions lion;
+  std::int64_t min_8bit_size = 4096;
+};
+
 // transformers' Adafactor (Shazeer and Stern 2018, arXiv 1804.04235), with the defaults that its trainer
 // sets.
 struct AdafactorOptions {
@@ -113,12 +119,13 @@ struct BadamOptions {
 };
 
 using OptimizerOptions =
-    std::variant<AdamWOptions, AdamW8bitOptions, SgdOptions, LionOptions, AdafactorOptions, AdamMiniOptions,
-                 MuonOptions, GaloreOptions, ApolloOptions, BadamOptions>;
+    std::variant<AdamWOptions, AdamW8bitOptions, SgdOptions, LionOptions, Lion8bitOptions, AdafactorOptions,
+                 AdamMiniOptions, MuonOptions, GaloreOptions, ApolloOptions, BadamOptions>;
 
 std::unique_ptr<Optimizer> make_adamw_8bit(const AdamW8bitOptions& options);
 std::unique_ptr<Optimizer> make_sgd(const SgdOptions& options);
 std::unique_ptr<Optimizer> make_lion(const LionOptions& options);
+std::unique_ptr<Optimizer> make_lion_8bit(const Lion8bitOptions& options);
 std::unique_ptr<Optimizer> make_adafactor(const AdafactorOptions& options);
 std::unique_ptr<Optimizer> make_adam_mini(const AdamMiniOptions& options);
 std::unique_ptr<Optimizer> make_muon(const MuonOptions& options);

@@ -24,10 +24,9 @@ class Sgd : public Optimizer {
   void step_one(Context& context, const Parameter& parameter, std::vector<Tensor>& state,
                 const StepArguments& arguments) const override {
     OpTimer timer(context, "sgd", 0, static_cast<double>(parameter.numel()) * (state.empty() ? 12 : 20));
-    sgd_step(context.kernel, {.weight = parameter.values(),
+    sgd_step(context.kernel, {.weight = arguments.weight,
                               .grad = parameter.gradient(),
                               .momentum_buffer = state.empty() ? View{} : state[0].view(),
-                              .copy = parameter.bf16_copy(),
                               .lr = arguments.learning_rate,
                               .momentum = options_.momentum,
                               .dampening = options_.dampening,

@@ -23,5 +23,9 @@ bool is_target(const Parameter& parameter, const std::vector<std::string>& targe
 
 // matmul cut in the same panels whatever the number of threads, and so with the same bits.
 void multiply(Context& context, const MatMul& product);
+// The same in the run's precision: with bf16 activations and bf16 dot products, operands rounded to bf16.
+void multiply_in_run_precision(Context& context, const MatMul& product);
+// multiply() of a square product that is symmetric: half of it is computed, the rest mirrored.
+void multiply_symmetric(Context& context, const MatMul& product);
 
 }  // namespace lode

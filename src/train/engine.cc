@@ -8,12 +8,27 @@
 namespace lode {
 namespace {
 
-DType choose_precision(Facts& facts, std::optional<bool> asked) {
+DType choose_precision(Facts& facts, const EngineOptions& options) {
+  const std::optional<bool> asked = options.bf16;
+  if (options.fp16) {
+    facts.set({"precision", "fp16", "f32 with the loss scaling of fp16",
+               "no processor kernel here computes in f16: activations and products are f32; gradients beyond "
+               "f16's range skip the step and lower the scale as they would elsewhere",
+               true});
+    return DType::f32;
+  }
   const MatMulPath path = bf16_matmul_path();
-  const std::string_view wish = !asked ? "auto" : *asked ? "bf16" : "f32";
+  const std::string_view wish = !asked ? "auto" : options.pure_bf16 ? "pure bf16" : *asked ? "bf16" : "f32";
   if (asked ? *asked : path.native_bf16) {
-    facts.set({"precision", std::string(wish), "bf16 mixed",
-               "weights, gradients and optimizer in f32; activations and products' operands in bf16"});
+    if (options.pure_bf16) {
+      facts.set(
+          {"precision", std::string(wish), "pure bf16",
+           "matrices of weights, activations and products' operands in bf16; gradients, optimizer, norms "
+           "and biases in f32"});
+    } else {
+      facts.set({"precision", std::string(wish), "bf16 mixed",
+                 "weights, gradients and optimizer in f32; activations and products' operands in bf16"});
+    }
     facts.set({"bf16 products", "bf16 dot products", path.chosen, path.why, !path.native_bf16});
     return DType::bf16;
   }
@@ -47,7 +62,7 @@ Engine::Engine(const EngineOptions& options)
               : path.missing.empty() ? "the processor has it"
                                      : path.missing,
               path.target != "AVX3"});
-  context_.dtype = choose_precision(facts_, options.bf16);
+  context_.dtype = choose_precision(facts_, options);
   const std::string pages = large_pages(real_files());
   const bool on = pages != "never";
   facts_.set({"large pages", "2 MiB", on ? "2 MiB" : "4 KiB",

@@ -12,6 +12,8 @@ namespace lode {
 struct EngineOptions {
   int threads = 0;           // 0: every core this process may use
   std::optional<bool> bf16;  // unset: where the processor multiplies bf16 itself
+  bool pure_bf16 = false;    // with bf16: trained weights have no f32 masters
+  bool fp16 = false;         // asked for; computed in f32
   std::uint64_t seed = 0;
 };
 

@@ -213,6 +213,22 @@ void add_step_keys(KeyTable& t) {
   };
   bf16.get = [](const Recipe& r) -> Json { return r.bf16 ? Json(*r.bf16) : Json("auto"); };
 
+  t.boolean("fp16", &Recipe::fp16,
+            "fp16 training's dynamic loss scaling: steps whose scaled gradients overflow f16 are left out. "
+            "Products and activations are f32 here, which is said; bf16 needs no scaling.")
+      .alias("fp16.enabled", kGuides);
+  t.number("fp16_initial_scale", &Recipe::fp16_initial_scale, kAtLeast1, "With fp16: the first loss scale.");
+  t.integer("fp16_growth_interval", &Recipe::fp16_growth_interval, kAtLeast1,
+            "With fp16: good steps in a row after which the scale doubles. An overflow halves it.");
+  t.boolean("pure_bf16", &Recipe::pure_bf16,
+            "Trained matrices in bf16 without f32 masters: 4 bytes a parameter less than bf16. Needs "
+            "finetuning_type full or freeze.");
+  using R = Recipe::Rounding;
+  t.choice<R>("pure_bf16_rounding", &Recipe::pure_bf16_rounding,
+              {{R::stochastic, "stochastic", {}}, {R::kahan, "kahan", {}}},
+              "With pure_bf16: updated weights are rounded at random, right in the mean; or to nearest, with "
+              "what is lost kept in a bf16 compensation, 2 bytes a parameter.");
+
   t.integer("seed", &Recipe::seed, kAtLeast0, "Seed of initialisation, order and noise.")
       .other_default(kMegatron, "1234");
   t.integer("data_seed", &Recipe::data_seed, kAtLeast0, "Seed of the data's order. Empty: seed.");

@@ -89,23 +89,24 @@ void add_optimizer_choice_keys(KeyTable& t) {
         {"adamw_8bit", "adamw_8bit", {"adamw_bnb_8bit", "paged_adamw_8bit"}},
         {"adafactor", "adafactor", {}},
         {"lion_32bit", "lion_32bit", {"lion", "paged_lion", "paged_lion_32bit"}},
+        {"lion_8bit", "lion_8bit", {"paged_lion_8bit"}},
         {"sgd", "sgd", {}},
         {"adam_mini", "adam_mini", {}},
         {"muon", "muon", {}},
         {"galore_adamw", "galore_adamw", {}},
         {"galore_adamw_8bit", "galore_adamw_8bit", {}},
         {"apollo_adamw", "apollo_adamw", {}}},
-       {"lion_8bit", "paged_lion_8bit", "galore_adafactor", "galore_adamw_layerwise",
-        "apollo_adamw_layerwise", "lomo", "adalomo", "grokadamw", "schedule_free_adamw", "schedule_free_sgd",
-        "adagrad", "rmsprop"},
+       {"galore_adafactor", "galore_adamw_layerwise", "apollo_adamw_layerwise", "lomo", "adalomo",
+        "grokadamw", "schedule_free_adamw", "schedule_free_sgd", "adagrad", "rmsprop"},
        "The optimizer: adamw_torch is AdamW with decoupled weight decay; adamw_8bit keeps its moments in 8 "
-       "bits; the others are described with their sources in docs/add-an-optimizer.md.")
+       "bits; the others are described with their sources in docs/optimizers.md.")
       .alias("optimizer", kMegatron);
   t.text(
       "optim_args", &Recipe::optim_args,
       "Options of the optimizer, name=value separated by commas: momentum, dampening, nesterov (sgd); "
       "scale_parameter, relative_step, warmup_init, clip_threshold, decay_rate, beta1 (adafactor); momentum, "
-      "nesterov, ns_steps, adjust_lr_fn (muon); min_8bit_size (adamw_8bit); rank, update_proj_gap, scale, "
+      "nesterov, ns_steps, adjust_lr_fn (muon); min_8bit_size (adamw_8bit, lion_8bit); rank, "
+      "update_proj_gap, scale, "
       "proj_type (galore_adamw), scale_type (apollo_adamw).");
   t.list(
       "optim_target_modules", &Recipe::optim_target_modules,
@@ -114,6 +115,14 @@ void add_optimizer_choice_keys(KeyTable& t) {
             "Adam-mini: one second moment for each head, row or norm.");
   t.boolean("use_muon", &Recipe::use_muon,
             "Muon with Moonlight's scale for the matrices of linear modules, AdamW for the others.");
+  t.boolean("optim_in_backward", &Recipe::optim_in_backward,
+            "Update each parameter within backward, as soon as its gradient is final, and free the gradient. "
+            "Needs max_grad_norm: 0 (the norm of all gradients is not known yet) and "
+            "gradient_accumulation_steps: 1.");
+  t.text(
+      "optim_offload_dir", &Recipe::optim_offload_dir,
+      "An existing folder for the optimizer's state: it lies in a file there, is read one parameter ahead of "
+      "the update and written behind it. Empty: state in memory.");
   add_galore_keys(t);
   add_apollo_keys(t);
   add_badam_keys(t);

@@ -61,9 +61,7 @@ void add_keys_to_come(KeyTable& t) {
   t.group("not supported yet");
   t.not_yet("do_train", {"true"});
   t.not_yet("do_eval", {"true"});
-  t.not_yet("fp16").alias("fp16.enabled", "some guides");
-  for (const char* name : {"pure_bf16",
-                           "fp8",
+  for (const char* name : {"fp8",
                            "tokenized_path",
                            "ignore_data_skip",
                            "do_predict",
@@ -71,7 +69,6 @@ void add_keys_to_come(KeyTable& t) {
                            "push_to_hub",
                            "use_mlflow",
                            "use_swanlab",
-                           "optim_in_backward",
                            "deepspeed",
                            "fsdp",
                            "fsdp_config",

@@ -145,6 +145,7 @@ WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::s
                            const ModelParts& parts, DType compute) {
   using T = Recipe::Tuning;
   WeightPolicy policy(true);
+  if (recipe.pure_bf16) policy.trained_dtype = DType::bf16;
   if (recipe.finetuning_type == T::full) return policy;
   policy.frozen_dtype = compute;
   if (recipe.finetuning_type == T::freeze) {

@@ -75,6 +75,35 @@ void check_optimizer(const Recipe& recipe, RecipeReading& reading) {
         "apollo_adamw",
         where("optim_target_modules"));
   }
+  if (recipe.optim_in_backward && recipe.max_grad_norm > 0) {
+    problem(
+        "optim_in_backward ({}) updates before the norm of all gradients is known, so nothing can be "
+        "clipped: "
+        "set max_grad_norm: 0 (it is {}, {})",
+        where("optim_in_backward"), recipe.max_grad_norm, where("max_grad_norm"));
+  }
+  if (recipe.optim_in_backward && recipe.gradient_accumulation_steps > 1) {
+    problem(
+        "optim_in_backward ({}) and gradient_accumulation_steps: {} ({}) contradict each other: gradients "
+        "that are accumulated live through the whole step; set gradient_accumulation_steps: 1",
+        where("optim_in_backward"), recipe.gradient_accumulation_steps, where("gradient_accumulation_steps"));
+  }
+  if (!recipe.optim_offload_dir.empty() && recipe.use_badam) {
+    problem(
+        "optim_offload_dir ({}) and use_badam ({}) contradict each other: BAdam keeps the state of one layer "
+        "alone and has nothing to offload",
+        where("optim_offload_dir"), where("use_badam"));
+  }
+  if (recipe.pure_bf16 && lora) {
+    problem(
+        "pure_bf16 ({}) needs finetuning_type full or freeze: an adapter's weights are small and stay f32, "
+        "the frozen base is bf16 with bf16: true",
+        where("pure_bf16"));
+  }
+  if (recipe.pure_bf16 && recipe.bf16 == false)
+    problem("pure_bf16 ({}) and bf16: false ({}) contradict each other", where("pure_bf16"), where("bf16"));
+  if (!recipe.pure_bf16 && recipe.pure_bf16_rounding != Recipe().pure_bf16_rounding)
+    problem("pure_bf16_rounding ({}) means nothing without pure_bf16: true", where("pure_bf16_rounding"));
   try {
     make_optimizer(optimizer_options(recipe, 0));
   } catch (const Error& error) {

@@ -173,6 +173,9 @@ OptimizerOptions by_name(const Recipe& r, std::int64_t head_size, Arguments& a) 
                             .warmup_init = a.flag("warmup_init", false)};
   }
   if (r.optim == "lion_32bit") return LionOptions{r.adam_beta1, r.adam_beta2, r.weight_decay};
+  if (r.optim == "lion_8bit") {
+    return Lion8bitOptions{{r.adam_beta1, r.adam_beta2, r.weight_decay}, a.count("min_8bit_size", 4096)};
+  }
   if (r.optim == "sgd") {
     return SgdOptions{.momentum = a.number("momentum", 0),
                       .dampening = a.number("dampening", 0),

@@ -96,7 +96,12 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   std::int64_t gradient_accumulation_steps = 1;
   double num_train_epochs = 3;
   std::int64_t max_steps = -1;  // above 0: wins over num_train_epochs
-  std::optional<bool> bf16;     // unset: bf16 where the CPU has fast bf16 products
+  bool fp16 = false;
+  double fp16_initial_scale = 65536;
+  std::int64_t fp16_growth_interval = 2000;
+  bool pure_bf16 = false;
+  enum class Rounding { stochastic, kahan } pure_bf16_rounding = Rounding::stochastic;
+  std::optional<bool> bf16;  // unset: bf16 where the CPU has fast bf16 products
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // unset: seed
   bool disable_shuffling = false;         // rows in the order of the data, in every epoch

@@ -21,10 +21,20 @@ class Checker {
   }
 
   void precision() {
-    const auto fp16 = reading_.given.find("fp16");
-    if (fp16 != reading_.given.end() && fp16->second->value.as_bool() == true && recipe_.bf16 == true) {
-      problem("bf16 ({}) and fp16 ({}) contradict each other; keep one", where("bf16"), fp16->second->where);
-    }
+    const auto contradict = [&](const char* one, const char* other) {
+      problem("{} ({}) and {} ({}) contradict each other; keep one", one, where(one), other, where(other));
+    };
+    if (recipe_.fp16 && recipe_.bf16 == true) contradict("bf16", "fp16");
+    if (recipe_.fp16 && recipe_.pure_bf16) contradict("pure_bf16", "fp16");
+    // An overflow is known when parameters have changed already.
+    if (recipe_.fp16 && recipe_.optim_in_backward) contradict("optim_in_backward", "fp16");
+    if (recipe_.fp16) return;
+    const auto alone = [&](const char* key) {
+      problem("{} ({}) means nothing without fp16: true", key, where(key));
+    };
+    const Recipe defaults;
+    if (recipe_.fp16_initial_scale != defaults.fp16_initial_scale) alone("fp16_initial_scale");
+    if (recipe_.fp16_growth_interval != defaults.fp16_growth_interval) alone("fp16_growth_interval");
   }
 
   void data() {

@@ -39,6 +39,9 @@ struct OptimizerRecipe {
   std::int64_t badam_switch_interval = 50;
 
   bool use_adam_mini = false, use_muon = false;
+
+  bool optim_in_backward = false;
+  std::string optim_offload_dir;  // empty: state in memory
 };
 
 }  // namespace lode

@@ -33,6 +33,7 @@ Json RunState::to_json() const {
                              {"step", best_step},
                              {"evaluations_without_improvement", evaluations_without_improvement},
                              {"last_eval_step", last_eval_step}})},
+      {"loss_scale", Json::object({{"value", loss_scale.value}, {"good_steps", loss_scale.good_steps}})},
       {"stream", stream},
       {"rows_per_step", rows_per_step},
       {"seed", std::to_string(seed)},
@@ -41,6 +42,8 @@ Json RunState::to_json() const {
       {"tokenizer_fingerprint", tokenizer_fingerprint},
       {"optimizer", optimizer},
       {"bf16", bf16},
+      {"pure_bf16", pure_bf16},
+      {"fp16", fp16},
       {"recipe", recipe},
   });
 }
@@ -74,6 +77,10 @@ RunState RunState::from_json(const Json& json, const std::string& file) {
     s.tokenizer_fingerprint = json.at("tokenizer_fingerprint").as_string();
     s.optimizer = json.at("optimizer").as_string();
     s.bf16 = json.at("bf16").as_bool();
+    if (const Json* scale = json.find("loss_scale"))
+      s.loss_scale = {scale->at("value").as_double(), scale->at("good_steps").as_int()};
+    if (const Json* half = json.find("fp16")) s.fp16 = half->as_bool();
+    if (const Json* pure = json.find("pure_bf16")) s.pure_bf16 = pure->as_bool();
     s.recipe = json.at("recipe");
     if (s.step < 0 || s.updates < 0 || s.updates > s.step) fail(ErrorKind::data, "impossible step counts");
     return s;
@@ -98,6 +105,9 @@ std::vector<std::string> resume_problems(const RunState& saved, const RunState& 
           "the data, its packing or its split changed since the save: restore it, or begin a new run");
   compare("optim", saved.optimizer, now.optimizer, "the saved optimizer state belongs to the other");
   compare("bf16", saved.bf16, now.bf16, "keep the precision");
+  compare("pure_bf16", saved.pure_bf16, now.pure_bf16,
+          "weights with and without f32 masters are not the same");
+  compare("fp16", saved.fp16, now.fp16, "keep the precision");
   return problems;
 }
 

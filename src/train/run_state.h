@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/json.h"
+#include "optim/loss_scale.h"
 
 namespace lode {
 
@@ -25,13 +26,14 @@ struct RunState {
   std::int64_t best_step = 0;
   std::int64_t evaluations_without_improvement = 0;
   std::int64_t last_eval_step = -1;
-  Json stream;  // where streamed data goes on after the step; null for prepared data
+  LossScale loss_scale;  // of fp16
+  Json stream;           // where streamed data goes on after the step; null for prepared data
   // What must not change when a run goes on.
   std::int64_t rows_per_step = 0;
   std::uint64_t seed = 0, data_seed = 0;
   std::string data_fingerprint, tokenizer_fingerprint;
   std::string optimizer;
-  bool bf16 = false;
+  bool bf16 = false, pure_bf16 = false, fp16 = false;
   Json recipe;
 
   Json to_json() const;

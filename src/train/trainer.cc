@@ -100,16 +100,30 @@ void Trainer::train_one(const Step& step) {
   const auto begin = Clock::now();
   context.step = state_.step;
   context.training = true;
-  const StepResult result = compute_gradients(context, *decoder_, step);
-  if (result.finite && result.num_targets > 0) {
+  const double learning_rate = recipe_.learning_rate * schedule_.multiplier(state_.updates);
+  double stalled = 0;
+  const auto before_update = [&](std::size_t i) { stalled += writer_->wait_until_written(i); };
+  std::optional<BackwardUpdate> fused;
+  if (recipe_.optim_in_backward) {
     make_updater();
-    const double learning_rate = recipe_.learning_rate * schedule_.multiplier(state_.updates);
-    double stalled = 0;
-    updater_->step(context, learning_rate, clip_factor(result.grad_norm, recipe_.max_grad_norm),
-                   [&](std::size_t i) { stalled += writer_->wait_until_written(i); });
-    if (stalled > 0)
-      engine_.facts().count("microseconds that updates waited for a save",
-                            static_cast<std::int64_t>(stalled * 1e6));
+    fused.emplace(*updater_, decoder_->parameters(), learning_rate, before_update);
+  }
+  const double scale = state_.loss_scale.value;
+  StepResult result = compute_gradients(context, *decoder_, step, fused ? &*fused : nullptr,
+                                        recipe_.fp16 ? std::optional(scale) : std::nullopt);
+  const bool in_range = !recipe_.fp16 || keeps_in_range(result);
+  const bool applies = in_range && result.finite && result.num_targets > 0;
+  if (!fused && applies) {
+    make_updater();
+    const float clip = clip_factor(result.grad_norm, recipe_.max_grad_norm);
+    updater_->step(context, learning_rate, recipe_.fp16 ? static_cast<float>(clip / scale) : clip,
+                   before_update);
+  }
+  if (stalled > 0) {
+    engine_.facts().count("microseconds that updates waited for a save",
+                          static_cast<std::int64_t>(stalled * 1e6));
+  }
+  if (applies) {
     ++state_.updates;
     state_.bad_in_row = 0;
     state_.window_loss += result.loss_sum;
@@ -120,6 +134,8 @@ void Trainer::train_one(const Step& step) {
   }
   engine_.facts().count("segments: built", result.segments_built);
   engine_.facts().count("segments: used", result.segments_used);
+  // An update that stopped midway counts: the optimizer's time has gone on.
+  if (!result.finite && result.updated) ++state_.updates;
   ++state_.step;
   state_.epoch = step.epoch;
   state_.stream = step.position;
@@ -144,16 +160,32 @@ void Trainer::train_one(const Step& step) {
   progress_->update(figures, false);
 }
 
+// False: the scaled gradients of this step overflow f16, and a smaller scale may help the next one. At the
+// least scale an overflow is a bad step.
+bool Trainer::keeps_in_range(StepResult& result) {
+  if (!std::isfinite(result.loss_sum) || result.num_targets == 0) return true;
+  const bool overflow = result.overflow || !result.finite;
+  const bool least = state_.loss_scale.value <= LossScale::kLeast;
+  state_.loss_scale.update(overflow, recipe_.fp16_growth_interval);
+  result.finite = !(overflow && least);
+  if (!overflow || least) return true;
+  ++state_.skipped;
+  engine_.facts().count("steps skipped by loss scaling");
+  return false;
+}
+
 void Trainer::handle_bad_step(const Step& step, const StepResult& result) {
   ++state_.skipped;
   ++state_.bad_in_row;
   engine_.facts().count("updates skipped");
   const std::string where = find_bad_tensor(engine_.context(), *decoder_, step);
   log_.warning(
-      "step {}: loss {}, gradient norm {}: not finite, the update is skipped ({} in a row, {} allowed). "
+      "step {}: loss {}, gradient norm {}: not finite, the update {} ({} in a row, {} allowed). "
       "First bad tensor: {}",
       state_.step, result.loss_sum / static_cast<double>(std::max<std::int64_t>(result.num_targets, 1)),
-      result.grad_norm, state_.bad_in_row, recipe_.max_bad_steps, where);
+      result.grad_norm,
+      result.updated ? "stopped there: optim_in_backward had changed other parameters before" : "is skipped",
+      state_.bad_in_row, recipe_.max_bad_steps, where);
   if (state_.bad_in_row < recipe_.max_bad_steps) return;
   log_step();
   finish_save(true);
@@ -182,6 +214,7 @@ void Trainer::log_step() {
   if (state_.window_targets > 0) m.loss = state_.window_loss / static_cast<double>(state_.window_targets);
   m.learning_rate = state_.learning_rate.value_or(kUnknown);
   m.grad_norm = state_.grad_norm.value_or(kUnknown);
+  if (recipe_.fp16) m.loss_scale = state_.loss_scale.value;
   m.tokens = state_.tokens;
   m.samples = state_.samples;
   m.skipped = state_.skipped;

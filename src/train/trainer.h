@@ -46,6 +46,7 @@ class Trainer {
   // trainer.cc: the loop
   void train_steps();
   void train_one(const Step& step);
+  bool keeps_in_range(StepResult& result);
   void handle_bad_step(const Step& step, const StepResult& result);
   void log_step();
   void measure_peak();
@@ -56,9 +57,12 @@ class Trainer {
   void make_state();
   void make_model();
   void show_coverage() const;
+  void scan_weights();
   void load_optimizer();
   void open_records();
   RunInfo run_info();
+  std::uint64_t planned_gradient_bytes() const;
+  std::uint64_t planned_state_bytes() const;
   void make_updater();
   // trainer_save.cc
   bool evaluate_sets();  // true: the best so far
@@ -66,6 +70,7 @@ class Trainer {
   void save();
   void finish_save(bool wait);
   std::string result() const;
+  void add_state(std::size_t parameter, std::vector<SavedTensor>& tensors);
   CheckpointContents checkpoint_contents();
   TrainOutcome finish();
   void write_end(int exit_status, const std::string& reason);

@@ -104,6 +104,31 @@ void Trainer::write_samples() {
   context.training = was_training;
 }
 
+// The optimizer state of a parameter, in memory or in a file.
+void Trainer::add_state(std::size_t i, std::vector<SavedTensor>& tensors) {
+  const Parameter& parameter = decoder_->parameters().all()[i];
+  const auto names = updater_->state_names(i);
+  const auto add = [&](std::size_t k, ConstView view, std::function<Tensor()> read) {
+    tensors.push_back({{format("{}.{}", parameter.name, names[k]), view.dtype, {view.rows, view.cols}},
+                       view,
+                       i,
+                       std::move(read)});
+  };
+  StateStore* const store = updater_->store();
+  if (store == nullptr) {
+    for (std::size_t k = 0; k < updater_->states()[i].size(); ++k)
+      add(k, updater_->states()[i][k].view(), {});
+    return;
+  }
+  if (!parameter.trainable()) return;
+  if (!store->has(i)) updater_->keep_state(i, updater_->load_state(engine_.context(), i));
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    const StateStore::Shape shape = store->shape(i, k);
+    add(k, {nullptr, shape.dtype, shape.rows, shape.cols, shape.cols},
+        [store, i, k, &memory = engine_.memory()] { return store->read(memory, i, k); });
+  }
+}
+
 CheckpointContents Trainer::checkpoint_contents() {
   CheckpointContents contents;
   contents.output_dir = recipe_.output_dir;
@@ -118,21 +143,16 @@ CheckpointContents Trainer::checkpoint_contents() {
       return std::pair(tensor.parameter, tensor.spec.name);
     });
   } else {
-    const auto specs = file_tensors(decoder_->parameters(), DType::f32);
+    auto specs = file_tensors(decoder_->parameters(), DType::f32);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (recipe_.pure_bf16) specs[i].dtype = parameters[i].values().dtype;
       contents.model.push_back({specs[i], parameters[i].values(), i});
     }
   }
   if (!recipe_.save_only_model) {
     make_updater();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const auto names = updater_->state_names(i);
-      for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
-        const View view = updater_->states()[i][k].view();
-        contents.optimizer.push_back(
-            {{format("{}.{}", parameters[i].name, names[k]), view.dtype, {view.rows, view.cols}}, view, i});
-      }
-    }
+    for (std::size_t i = 0; i < parameters.size(); ++i) add_state(i, contents.optimizer);
+    if (updater_->store() != nullptr) updater_->store()->flush();
   }
   TrainerState state;
   state.step = state_.step;
@@ -158,7 +178,8 @@ CheckpointContents Trainer::checkpoint_contents() {
     contents.files.emplace_back(kAdapterConfigFile,
                                 peft_config(decoder_->parameters(), recipe_.model_name_or_path));
   } else {
-    contents.files.emplace_back("config.json", saved_config(parts_->config, parts_->tokenizer, DType::f32));
+    contents.files.emplace_back("config.json", saved_config(parts_->config, parts_->tokenizer,
+                                                            recipe_.pure_bf16 ? DType::bf16 : DType::f32));
   }
   contents.files.emplace_back("generation_config.json", saved_generation_config(parts_->tokenizer));
   for (auto& file : parts_->tokenizer.files(parts_->config.spec.max_positions))
@@ -227,6 +248,13 @@ void Trainer::write_end(int exit_status, const std::string& reason) {
   end.samples = process_samples_;
   end.lost_metrics = metrics_->lost();
   end.results = results_;
+  if (updater_ && updater_->store() != nullptr) {
+    const StateStoreCounts& counts = updater_->store()->counts();
+    engine_.facts().count("optimizer states read from the file", counts.read);
+    engine_.facts().count("updates that waited for the file", counts.stalls);
+    engine_.facts().count("microseconds that updates waited for the file",
+                          static_cast<std::int64_t>(counts.time_stalled * 1e6));
+  }
   const MemoryUse memory = engine_.memory().use();
   try {
     if (events_) events_->flush();

@@ -1,8 +1,10 @@
 // What happens before the first step.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/fail.h"
+#include "kernels/elementwise.h"
 #include "models/hub.h"
 #include "models/peft.h"
 #include "models/weights.h"
@@ -65,7 +67,9 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
       command_line_(std::move(command_line)),
       log_(log),
       engine_({.threads = static_cast<int>(recipe.num_threads),
-               .bf16 = recipe.bf16,
+               .bf16 = recipe.pure_bf16 ? std::optional(true) : recipe.bf16,
+               .pure_bf16 = recipe.pure_bf16,
+               .fp16 = recipe.fp16,
                .seed = static_cast<std::uint64_t>(recipe.seed)}) {
   require_recipe_files(files_, recipe_);
   folder_.emplace(files_, recipe_, engine_.threads(), log_);
@@ -90,7 +94,7 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   make_state();
   make_model();
   if (recipe_.use_badam) make_updater();  // it says which layers have gradients
-  decoder_->parameters().allocate_gradients();
+  decoder_->parameters().allocate_gradients(recipe_.optim_in_backward);
   activations_ = choose_activations(files_, recipe_, *decoder_, engine_);
   decoder_->set_activation_policy(activations_.policy);
   decoder_->set_metadata_cache(recipe_.metadata_cache);
@@ -139,7 +143,32 @@ void Trainer::make_model() {
     }
   }
   show_coverage();
+  if (recipe_.fp16) scan_weights();
   if (resumed_) load_optimizer();
+}
+
+// What f16 would do to the weights.
+void Trainer::scan_weights() {
+  F16Range all;
+  std::int64_t scanned = 0;
+  std::string first;
+  for (const Parameter& parameter : decoder_->parameters().all()) {
+    if (parameter.quantized()) continue;
+    const F16Range range = range_for_f16(engine_.context().kernel, parameter.values());
+    if (range.overflows > 0 && first.empty()) first = parameter.name;
+    all.largest = std::max(all.largest, range.largest);
+    all.overflows += range.overflows;
+    all.vanishing += range.vanishing;
+    scanned += parameter.numel();
+  }
+  if (all.overflows > 0) {
+    log_.warning(
+        "fp16: {} of {} weights are beyond f16's range of 65504 (the first in {}): on hardware that computes "
+        "in f16 they are infinite; choose bf16: true",
+        all.overflows, scanned, first);
+  }
+  log_.info("fp16: the largest weight is {:.3g}; {} of {} would become 0 in f16", all.largest, all.vanishing,
+            scanned);
 }
 
 void Trainer::read_parts() {
@@ -182,6 +211,9 @@ void Trainer::make_state() {
   state_.tokenizer_fingerprint = parts_->tokenizer.fingerprint();
   state_.optimizer = optimizer_name(recipe_);
   state_.bf16 = engine_.dtype() == DType::bf16;
+  state_.pure_bf16 = recipe_.pure_bf16;
+  state_.fp16 = recipe_.fp16;
+  state_.loss_scale.value = recipe_.fp16_initial_scale;
   state_.recipe = recipe_.to_json();
   if (!resumed_) return;
   const std::string file = join_path(resumed_->path, "lode_state.json");
@@ -209,10 +241,41 @@ void Trainer::make_updater() {
   const ParameterList& parameters = decoder_->parameters();
   const OptimizerOptions options = optimizer_options(recipe_, decoder_->spec().head_dim);
   check_optimizer_targets(options, parameters);
+  std::unique_ptr<StateStore> store;
+  if (!recipe_.optim_offload_dir.empty())
+    store = std::make_unique<StateStore>(recipe_.optim_offload_dir, parameters.all().size());
   const std::string coverage = describe_optimizer_coverage(options, parameters);
   if (!coverage.empty()) log_.info("{}: {}", optimizer_name(recipe_), coverage);
-  updater_ =
-      std::make_unique<ParameterUpdater>(engine_.context(), decoder_->parameters(), make_optimizer(options));
+  const auto rounding = recipe_.pure_bf16_rounding == Recipe::Rounding::kahan ? WeightRounding::kahan
+                                                                              : WeightRounding::stochastic;
+  updater_ = std::make_unique<ParameterUpdater>(engine_.context(), decoder_->parameters(),
+                                                make_optimizer(options), rounding, std::move(store));
+}
+
+std::uint64_t Trainer::planned_state_bytes() const {
+  if (updater_->store() == nullptr) return updater_->state_bytes();
+  // In memory are one parameter's, the next one's and two that are being written.
+  std::int64_t largest = 0;
+  for (const Parameter& parameter : decoder_->parameters().all()) {
+    if (parameter.trainable()) largest = std::max(largest, parameter.numel());
+  }
+  const double share =
+      4.0 * static_cast<double>(largest) / static_cast<double>(decoder_->parameters().trainable_numel());
+  return static_cast<std::uint64_t>(static_cast<double>(updater_->state_bytes()) * std::min(1.0, share));
+}
+
+// Of the run; with optim_in_backward a gradient lives until its update, and the head's, which the forward
+// makes, beside the largest other one.
+std::uint64_t Trainer::planned_gradient_bytes() const {
+  std::uint64_t total = 0, largest = 0, second = 0;
+  for (const auto& storage : decoder_->parameters().storages()) {
+    if (storage->gradient() == nullptr) continue;
+    const auto bytes = 4 * static_cast<std::uint64_t>(storage->rows() * storage->cols());
+    total += bytes;
+    second = std::max(second, std::min(largest, bytes));
+    largest = std::max(largest, bytes);
+  }
+  return recipe_.optim_in_backward ? largest + second : total;
 }
 
 void Trainer::load_optimizer() {
@@ -226,15 +289,25 @@ void Trainer::load_optimizer() {
   make_updater();
   updater_->set_time(engine_.context(), state_.updates);
   const auto& parameters = decoder_->parameters().all();
+  const WeightSet file(files_, optimizer_file);
+  LoadOptions options{.threads = engine_.threads()};
+  // Of a parameter at a time, the others' are left aside.
+  if (updater_->store() != nullptr) options.may_ignore = [](std::string_view) { return true; };
+  const auto load = [&](std::vector<TensorTarget>& targets) {
+    load_tensors(file, std::exchange(targets, {}), options);
+  };
   std::vector<TensorTarget> targets;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
+    std::vector<Tensor> state = updater_->load_state(engine_.context(), i);
     const auto names = updater_->state_names(i);
-    for (std::size_t k = 0; k < updater_->states()[i].size(); ++k) {
-      const View view = updater_->states()[i][k].view();
+    for (std::size_t k = 0; k < state.size(); ++k) {
+      const View view = state[k].view();
       targets.push_back({format("{}.{}", parameters[i].name, names[k]), {view.rows, view.cols}, view});
     }
+    if (updater_->store() != nullptr) load(targets);
+    updater_->keep_state(i, std::move(state));
   }
-  load_tensors(WeightSet(files_, optimizer_file), targets, {.threads = engine_.threads()});
+  load(targets);
 }
 
 RunInfo Trainer::run_info() {
@@ -279,8 +352,9 @@ RunInfo Trainer::run_info() {
       static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
   const auto n = static_cast<std::uint64_t>(info.trainable_parameters);
   make_updater();
-  info.memory_plan = {{"weights", held}, {"gradients", 4 * n}, {"optimizer", updater_->state_bytes()}};
-  if (engine_.dtype() == DType::bf16) info.memory_plan.push_back({"derived", 2 * n});
+  info.memory_plan = {
+      {"weights", held}, {"gradients", planned_gradient_bytes()}, {"optimizer", planned_state_bytes()}};
+  if (engine_.dtype() == DType::bf16 && !recipe_.pure_bf16) info.memory_plan.push_back({"derived", 2 * n});
   return info;
 }
 

@@ -186,5 +186,27 @@ TEST(Elementwise, ConvertRefusesIntegers) {
   EXPECT_THROW(convert(*TestContext(), x.view(), y.view()), Error);
 }
 
+TEST(F16Range, CountsWhatF16Loses) {
+  for_each_target([] {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Matrix x(dtype, 3, 41, 2);
+      x.fill([](auto r, auto c) { return r * 1000.0 - c; });
+      x.set(0, 0, 0.0);
+      x.set(1, 5, 70000.0);
+      x.set(2, 40, -INFINITY);
+      x.set(2, 39, 0x1p-25);
+      x.set(2, 38, -0x1p-30);
+      x.set(2, 37, 0x1p-24);
+      const F16Range range = range_for_f16(*TestContext(2), x.view());
+      EXPECT_EQ(range.overflows, 2);
+      EXPECT_EQ(range.vanishing, 2);
+      EXPECT_EQ(range.largest, INFINITY);
+    }
+    Matrix nan(DType::f32, 1, 3);
+    nan.fill([](auto, auto c) { return c == 1 ? NAN : 1.0; });
+    EXPECT_EQ(range_for_f16(*TestContext(), nan.view()).overflows, 1);
+  });
+}
+
 }  // namespace
 }  // namespace lode::test

@@ -24,8 +24,8 @@ struct AdamWCase {
   }
   void run(KernelContext& context) {
     for (int t = 1; t <= kSteps; ++t) {
-      AdamWStep step{weight.view(), grad.view(), exp_avg.view(), exp_avg_sq.view(), {}};
-      if (with_copy) step.copy = copy.view();
+      AdamWStep step{weight.view(), grad.view(), exp_avg.view(), exp_avg_sq.view()};
+      if (with_copy) step.weight.copy = copy.view();
       step.lr = kLr;
       step.beta1 = kB1;
       step.beta2 = kB2;
@@ -75,19 +75,8 @@ TEST(AdamW, FirstStepIsTheLearningRate) {
     grad.fill([](auto, auto c) {
       return (c % 2 == 0 ? 1.0 : -1.0) * std::pow(10.0, static_cast<double>(c % 16) - 8.0);
     });
-    adamw_step(*TestContext(), {weight.view(),
-                                grad.view(),
-                                exp_avg.view(),
-                                exp_avg_sq.view(),
-                                {},
-                                0.25,
-                                0.9,
-                                0.999,
-                                0.0,
-                                0.0,
-                                1.0 - 0.9,
-                                1.0 - 0.999,
-                                1.0});
+    adamw_step(*TestContext(), {weight.view(), grad.view(), exp_avg.view(), exp_avg_sq.view(), 0.25, 0.9,
+                                0.999, 0.0, 0.0, 1.0 - 0.9, 1.0 - 0.999, 1.0});
     expect_near(
         weight, [](auto, auto c) { return c % 2 == 0 ? -0.25 : 0.25; }, {0, 1e-6}, "weight");
   });
@@ -123,10 +112,9 @@ template <bool is_first, bool nesterov>
 struct SgdCase : StepCase {
   using StepCase::StepCase;
   void run(KernelContext& context) {
-    sgd_step(context, {.weight = weight.view(),
+    sgd_step(context, {.weight = {weight.view(), copy.view()},
                        .grad = grad.view(),
                        .momentum_buffer = first.view(),
-                       .copy = copy.view(),
                        .lr = kLr,
                        .momentum = 0.9,
                        .dampening = 0.2,
@@ -164,8 +152,7 @@ TEST(Sgd, FirstStepIgnoresTheBuffer) {
   weight.fill([](auto, auto) { return 1.0; });
   grad.fill([](auto, auto) { return 2.0; });
   buffer.fill([](auto, auto) { return NAN; });
-  sgd_step(*TestContext(),
-           {weight.view(), grad.view(), buffer.view(), {}, 0.5, 0.9, 0.0, 0.0, false, true, 1.0});
+  sgd_step(*TestContext(), {weight.view(), grad.view(), buffer.view(), 0.5, 0.9, 0.0, 0.0, false, true, 1.0});
   expect_near(
       weight, [](auto, auto) { return 0.0; }, {0, 0}, "weight");
 }
@@ -174,7 +161,7 @@ struct LionCase : StepCase {
   using StepCase::StepCase;
   void run(KernelContext& context) {
     lion_step(context,
-              {weight.view(), grad.view(), first.view(), copy.view(), kLr, 0.9, 0.99, kDecay, kScale});
+              {{weight.view(), copy.view()}, grad.view(), first.view(), kLr, 0.9, 0.99, kDecay, kScale});
   }
   void check() const {
     expect_near(
@@ -243,9 +230,8 @@ struct UpdateCase : StepCase {
            (has_col ? col[static_cast<std::size_t>(c)] : 1.0);
   }
   void run(KernelContext& context) {
-    update_weights(context, {.weight = weight.view(),
+    update_weights(context, {.weight = {weight.view(), copy.view()},
                              .update = grad.view(),
-                             .copy = copy.view(),
                              .row = has_row ? row.data() : nullptr,
                              .col = has_col ? col.data() : nullptr,
                              .before = 0.9,
@@ -406,10 +392,20 @@ TEST(AdamW8bit, Steps) {
           grad.fill_normal(rng);
           const Matrix before = weight, old1 = absmax1, old2 = absmax2;
           const auto was1 = codes1, was2 = codes2;
-          adamw_8bit_step(*TestContext(threads),
-                          {weight.view(), grad.view(), codes1.data(), codes2.data(),
-                           absmax1.view().row<float>(0), absmax2.view().row<float>(0), copy.view(), 0.01, 0.9,
-                           0.99, 1e-8, 0.1, 1 - std::pow(0.9, t), 1 - std::pow(0.99, t), 0.5});
+          adamw_8bit_step(*TestContext(threads), {{weight.view(), copy.view()},
+                                                  grad.view(),
+                                                  codes1.data(),
+                                                  codes2.data(),
+                                                  absmax1.view().row<float>(0),
+                                                  absmax2.view().row<float>(0),
+                                                  0.01,
+                                                  0.9,
+                                                  0.99,
+                                                  1e-8,
+                                                  0.1,
+                                                  1 - std::pow(0.9, t),
+                                                  1 - std::pow(0.99, t),
+                                                  0.5});
           expect_near(
               weight,
               [&](auto, auto i) {

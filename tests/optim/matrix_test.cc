@@ -1,6 +1,7 @@
 // Muon, GaLore, APOLLO and BAdam: optimizers that look at whole matrices or layers.
 #include <cmath>
 
+#include "kernels/elementwise.h"
 #include "optim/projection.h"
 #include "optim/reference_test.h"
 
@@ -61,6 +62,61 @@ TEST(Muon, ZeroGradientMovesNothing) {
   problem.list.all()[0].storage->gradient()->adding(problem.context);
   problem.updater->step(problem.context, 1, 1, {});
   EXPECT_EQ(problem.weights(), before);
+}
+
+Tensor stream_matrix(Problem& problem, const std::string& name, std::int64_t rows, std::int64_t cols,
+                     DType dtype = DType::f32) {
+  Tensor values = scratch(problem.context, rows, cols);
+  copy_values(stream_of(name, rows * cols), values.view());
+  Tensor out = scratch(problem.context, rows, cols, dtype);
+  convert(problem.context.kernel, values.view(), out.view());
+  return out;
+}
+
+// Half of a symmetric product, mirrored, is the product, with the same bits for any number of threads.
+TEST(Products, SymmetricHalfIsMirrored) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const std::int64_t size : {1, 100, 193, 500}) {
+      std::vector<std::vector<float>> found;
+      for (const int threads : {1, 3}) {
+        Problem problem(threads);
+        const Tensor x = stream_matrix(problem, "x", size, 70, dtype);
+        Tensor all = scratch(problem.context, size, size), half = scratch(problem.context, size, size);
+        multiply(problem.context, {.a = x.view(), .b = x.view(), .transpose_b = true, .c = all.view()});
+        multiply_symmetric(problem.context,
+                           {.a = x.view(), .b = x.view(), .transpose_b = true, .c = half.view()});
+        for (std::int64_t r = 0; r < size; ++r) {
+          for (std::int64_t c = 0; c < size; ++c) {
+            ASSERT_NEAR(half.view().row<float>(r)[c], all.view().row<float>(r)[c], 2e-5) << r << " " << c;
+            ASSERT_EQ(half.view().row<float>(r)[c], half.view().row<float>(c)[r]);
+          }
+        }
+        found.push_back(values_of(half.view()));
+      }
+      EXPECT_EQ(found[0], found[1]);
+    }
+  }
+}
+
+TEST(Products, RunPrecisionRoundsOperands) {
+  for (const auto& [rows, cols] : {std::pair<std::int64_t, std::int64_t>{500, 40}, {40, 500}}) {
+    std::vector<std::vector<float>> found;
+    for (const int threads : {1, 3}) {
+      Problem problem(threads);
+      problem.context.dtype = DType::bf16;
+      const Tensor a = stream_matrix(problem, "a", rows, 90), b = stream_matrix(problem, "b", cols, 90);
+      Tensor exact = scratch(problem.context, rows, cols), rounded = scratch(problem.context, rows, cols);
+      const MatMul product{.a = a.view(), .b = b.view(), .transpose_b = true, .c = exact.view()};
+      multiply(problem.context, product);
+      MatMul other = product;
+      other.c = rounded.view();
+      multiply_in_run_precision(problem.context, other);
+      for (std::int64_t i = 0; i < rows * cols; ++i)
+        ASSERT_NEAR(rounded.view().row<float>(0)[i], exact.view().row<float>(0)[i], 0.1) << i;
+      found.push_back(values_of(rounded.view()));
+    }
+    EXPECT_EQ(found[0], found[1]);
+  }
 }
 
 GaloreOptions galore(ProjectedSide side) {

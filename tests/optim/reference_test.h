@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -57,10 +60,11 @@ class Problem {
     add_vector("model.norm.weight", 8);
     add("lm_head.weight", 7, 8, ModuleKind::head);
   }
-  void start(const OptimizerOptions& options) {
+  void start(const OptimizerOptions& options, std::unique_ptr<StateStore> store = nullptr) {
     list.allocate_gradients();
     for (const Parameter& p : list.all()) copy_values(stream_of(p.name, p.numel()), p.values());
-    updater = std::make_unique<ParameterUpdater>(context, list, make_optimizer(options));
+    updater = std::make_unique<ParameterUpdater>(context, list, make_optimizer(options),
+                                                 WeightRounding::stochastic, std::move(store));
   }
   // Steps [first, last); the gradients are written multiplied and clipped back by `clip`.
   void run(int first, int last, float clip = 1) {
@@ -94,6 +98,15 @@ inline Json read_fixture(const std::string& name) {
   return parse_json(real_files().read(path), path);
 }
 
+// The largest difference that the running test has seen, as a property of its result: a column of the table
+// in docs/optimizers.md.
+inline void note_difference(double difference) {
+  static std::map<const testing::TestInfo*, double> largest;
+  double& most = largest[testing::UnitTest::GetInstance()->current_test_info()];
+  most = std::max(most, difference);
+  testing::Test::RecordProperty("largest_difference", format("{:.1e}", most));
+}
+
 // Every `stride`th value of each parameter that the fixture has.
 inline void expect_values(const Json& want, const ParameterList& list, double tolerance,
                           std::size_t stride = 3) {
@@ -104,9 +117,11 @@ inline void expect_values(const Json& want, const ParameterList& list, double to
     ++found;
     const std::vector<float> got = values_of(p.values());
     ASSERT_EQ(values->size(), (got.size() + stride - 1) / stride) << p.name;
-    for (std::size_t i = 0; i < values->size(); ++i)
-      EXPECT_NEAR(got[i * stride], values->as_array()[i].as_double(), tolerance)
-          << p.name << " " << i * stride;
+    for (std::size_t i = 0; i < values->size(); ++i) {
+      const double value = values->as_array()[i].as_double();
+      EXPECT_NEAR(got[i * stride], value, tolerance) << p.name << " " << i * stride;
+      note_difference(std::abs(got[i * stride] - value));
+    }
   }
   EXPECT_EQ(found, want.size());
 }

@@ -1,4 +1,5 @@
 // Adafactor, Adam-mini and AdamW in 8 bits: AdamW with less state.
+#include <array>
 #include <cmath>
 
 #include "kernels/optimizer.h"
@@ -102,31 +103,51 @@ struct Problem8bit : Problem {
   }
 };
 
+// The state of parameter 1: codes and magnitudes of moment `number` are states `first` and `first` + 1.
+void expect_moment(Problem8bit& problem, const Json& want, std::string_view number, std::size_t first,
+                   const std::array<float, 256>& map) {
+  SCOPED_TRACE(number);
+  const auto codes = problem.codes(1, first);
+  const Json& expected = want.at("state").at(format("state{}", number));
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(codes[i * 67], static_cast<std::uint8_t>(expected.as_array()[i].as_double())) << i;
+  const auto got = values_of(problem.updater->states()[1][first + 1].view());
+  const Json& sizes = want.at("state").at(format("absmax{}", number));
+  ASSERT_EQ(sizes.size(), got.size());
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], sizes.as_array()[i].as_double(), 2e-6 * std::abs(got[i])) << i;
+  const Json& values = want.at("maps").at(format("qmap{}", number));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(map[i * 5], values.as_array()[i].as_double(), 2e-7 * std::abs(map[i * 5])) << i;
+}
+
 TEST(AdamW8bit, TenStepsEqualBitsandbytes) {
   const Json want = read_fixture("adamw_8bit");
   Problem8bit problem(AdamW8bitOptions{.adamw = kAdamW});
   problem.run(0, 10);
   expect_values(want.at("weights"), problem.list, 5e-6, 67);
-  for (const auto& [name, k] : {std::pair("state1", 0), std::pair("state2", 2)}) {
-    const auto codes = problem.codes(1, static_cast<std::size_t>(k));
-    const Json& expected = want.at("state").at(name);
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_EQ(codes[i * 67], static_cast<std::uint8_t>(expected.as_array()[i].as_double()))
-          << name << " " << i;
-  }
-  for (const auto& [name, k] : {std::pair("absmax1", 1), std::pair("absmax2", 3)}) {
-    const auto got = values_of(problem.updater->states()[1][static_cast<std::size_t>(k)].view());
-    const Json& expected = want.at("state").at(name);
-    ASSERT_EQ(expected.size(), got.size());
-    for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_NEAR(got[i], expected.as_array()[i].as_double(), 2e-6 * std::abs(got[i])) << name << " " << i;
-  }
-  for (const auto& [name, map] :
-       {std::pair("qmap1", &signed_map_8bit()), std::pair("qmap2", &unsigned_map_8bit())}) {
-    const Json& expected = want.at("maps").at(name);
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_NEAR((*map)[i * 5], expected.as_array()[i].as_double(), 2e-7 * std::abs((*map)[i * 5])) << i;
-  }
+  expect_moment(problem, want, "1", 0, signed_map_8bit());
+  expect_moment(problem, want, "2", 2, unsigned_map_8bit());
+}
+
+TEST(Lion8bit, TenStepsEqualBitsandbytes) {
+  const Json want = read_fixture("lion_8bit");
+  Problem8bit problem(Lion8bitOptions{.lion = {.weight_decay = Problem::kDecay}});
+  problem.run(0, 10);
+  expect_values(want.at("weights"), problem.list, 5e-6, 67);
+  expect_moment(problem, want, "1", 0, signed_map_8bit());
+}
+
+TEST(Lion8bit, Exactness) {
+  expect_exactness(Lion8bitOptions{.lion = {.weight_decay = 0.1}, .min_8bit_size = 1});
+}
+
+TEST(Lion8bit, StateIsAByteAnElement) {
+  Problem8bit problem(Lion8bitOptions{});
+  EXPECT_EQ(problem.updater->state_names(0), (std::vector<std::string>{"state1", "absmax1"}));
+  EXPECT_EQ(problem.updater->state_names(2), std::vector<std::string>{"exp_avg"});
+  EXPECT_EQ(problem.updater->states()[0][0].bytes(), 4160u);
+  EXPECT_EQ(problem.updater->states()[0][1].bytes(), 17u * 4);
 }
 
 TEST(AdamW8bit, Exactness) {

@@ -68,6 +68,11 @@ const std::vector<Sample> kSamples = {
     {"num_train_epochs", "1.5", ""},
     {"max_steps", "9", ""},
     {"bf16", "true", ""},
+    {"fp16", "true", ""},
+    {"fp16_initial_scale", "1024", "fp16: true\n"},
+    {"fp16_growth_interval", "100", "fp16: true\n"},
+    {"pure_bf16", "true", ""},
+    {"pure_bf16_rounding", "kahan", "pure_bf16: true\n"},
     {"seed", "7", ""},
     {"data_seed", "7", ""},
     {"disable_shuffling", "true", ""},
@@ -88,6 +93,8 @@ const std::vector<Sample> kSamples = {
     {"optim", "adamw_bnb_8bit", ""},
     {"optim_args", "\"momentum=0.9, nesterov=true\"", "optim: sgd\n"},
     {"optim_target_modules", "[q_proj]", "optim: galore_adamw\n"},
+    {"optim_in_backward", "true", "max_grad_norm: 0\n"},
+    {"optim_offload_dir", "/scratch", ""},
     {"use_adam_mini", "true", ""},
     {"use_muon", "true", ""},
     {"use_galore", "true", "optim: paged_adamw_8bit\n"},
@@ -180,6 +187,24 @@ std::string refusal(const std::string& lines) {
     return error.what();
   }
   return "";
+}
+
+TEST(RecipeKeys, SaversSayWhatTheyNeed) {
+  const auto says = [](const std::string& lines, const std::string& part) {
+    EXPECT_NE(refusal(lines).find(part), std::string::npos) << lines << "-> " << refusal(lines);
+  };
+  says("optim_in_backward: true\n", "set max_grad_norm: 0 (it is 1, default)");
+  says("optim_in_backward: true\nmax_grad_norm: 0\ngradient_accumulation_steps: 2\n",
+       "gradient_accumulation_steps: 2 (r.yaml:6) contradict");
+  EXPECT_EQ(refusal("optim_in_backward: true\nmax_grad_norm: 0\n"), "");
+  says("pure_bf16: true\nfinetuning_type: lora\n",
+       "pure_bf16 (r.yaml:4) needs finetuning_type full or freeze");
+  says("pure_bf16: true\nbf16: false\n", "pure_bf16 (r.yaml:4) and bf16: false (r.yaml:5) contradict");
+  says("optim_offload_dir: x\nuse_badam: true\n", "optim_offload_dir (r.yaml:4) and use_badam (r.yaml:5)");
+  says("fp16: true\npure_bf16: true\n", "pure_bf16 (r.yaml:5) and fp16 (r.yaml:4) contradict");
+  says("fp16: true\noptim_in_backward: true\nmax_grad_norm: 0\n", "optim_in_backward (r.yaml:5) and fp16");
+  says("fp16_growth_interval: 5\n", "means nothing without fp16: true");
+  says("pure_bf16_rounding: kahan\n", "means nothing without pure_bf16: true");
 }
 
 TEST(RecipeKeys, OptimizersContradictEachOther) {

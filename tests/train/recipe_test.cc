@@ -184,7 +184,7 @@ TEST(Recipe, ContradictionsNameBoth) {
 }
 
 TEST(Recipe, WhatIsNotSupportedYetSaysSo) {
-  EXPECT_HAS(problem_of("fp16: true\n"), "not supported yet by lode: fp16");
+  EXPECT_HAS(problem_of("fp8: true\n"), "not supported yet by lode: fp8");
   EXPECT_HAS(problem_of("stage: dpo\n"), "not supported yet by lode: stage dpo (available: pt or sft)");
   EXPECT_HAS(problem_of("finetuning_type: oft\n"), "not supported yet by lode: finetuning_type oft");
   EXPECT_HAS(problem_of("report_to: [tensorboard, wandb]\n"), "not supported yet by lode: report_to wandb");

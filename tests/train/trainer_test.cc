@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <numbers>
 
+#include "io/weights.h"
 #include "train/evaluate.h"
 #include "train/trainer_testing.h"
 
@@ -16,7 +19,8 @@ namespace {
 std::vector<double> column(const std::vector<Json>& records, std::string_view key) {
   std::vector<double> values;
   for (const Json& record : records) {
-    if (const Json* value = record.find(key)) values.push_back(value->as_double());
+    const Json* value = record.find(key);
+    if (value != nullptr && !value->is_null()) values.push_back(value->as_double());
   }
   return values;
 }
@@ -28,6 +32,9 @@ TEST(Trainer, EveryOptimizerLearns) {
       {"optim=adamw_8bit", "optim_args='min_8bit_size=1'"},
       {"optim=adafactor"},
       {"optim=lion_32bit", "learning_rate=1e-3"},
+      {"optim=lion_8bit", "optim_args='min_8bit_size=1'", "learning_rate=1e-3"},
+      {"pure_bf16=true", "bf16=auto"},
+      {"pure_bf16=true", "bf16=auto", "pure_bf16_rounding=kahan"},
       {"optim=sgd", "optim_args='momentum=0.9,nesterov=true'", "learning_rate=0.3"},
       {"use_adam_mini=true"},
       {"use_muon=true"},
@@ -47,6 +54,98 @@ TEST(Trainer, EveryOptimizerLearns) {
     const bool layers_alone = optimizer[0] == "use_badam=true";
     EXPECT_LT(loss.back(), layers_alone ? loss.front() - 0.02 : 4.8) << optimizer[0];
   }
+}
+
+double peak_of(const std::string& output_dir, std::string_view tag) {
+  const std::string path = join_path(output_dir, "run.json");
+  return parse_json(real_files().read(path), path).at("memory").at("by_tag").at(tag).at("peak").as_double();
+}
+
+// Same losses, norms, weights and states, with gradients that live until their update alone.
+TEST(Trainer, TheUpdateInBackwardIsTheOrdinaryOne) {
+  const TinyRun run;
+  const std::vector<Overrides> forms = {
+      {},
+      {"model_name_or_path=@/gpt2.json"},  // tied head, biases, learned positions
+      {"use_muon=true", "bf16=true"},
+      {"optim=adamw_8bit", "optim_args='min_8bit_size=1'", "pure_bf16=true", "bf16=auto"},
+      {"use_badam=true", "badam_switch_interval=2"},
+  };
+  for (const Overrides& form : forms) {
+    Overrides ordinary = {"max_steps=6", "max_grad_norm=0", "overwrite_output_dir=true", "weight_decay=0.1"};
+    ordinary.insert(ordinary.end(), form.begin(), form.end());
+    Overrides fused = ordinary;
+    fused.insert(fused.end(), {"optim_in_backward=true", "output_dir=@/fused"});
+    run.train(ordinary);
+    run.train(fused);
+    const std::string name = form.empty() ? "plain" : form[0];
+    const auto one = metrics_of(run / "out"), other = metrics_of(run / "fused");
+    ASSERT_EQ(column(one, "loss").size(), 6u) << name;
+    EXPECT_EQ(column(one, "loss"), column(other, "loss")) << name;
+    EXPECT_EQ(column(one, "grad_norm"), column(other, "grad_norm")) << name;
+    EXPECT_EQ(trace_of(run / "out").tensors, trace_of(run / "fused").tensors) << name;
+    EXPECT_LT(peak_of(run / "fused", "gradients"), peak_of(run / "out", "gradients") * 0.8) << name;
+  }
+}
+
+// State in a file: the same run, also in the order of backward.
+TEST(Trainer, StateInAFileIsTheSameState) {
+  const TinyRun run;
+  for (const bool fused : {false, true}) {
+    Overrides common = {"max_steps=6", "overwrite_output_dir=true"};
+    if (fused) common.insert(common.end(), {"max_grad_norm=0", "optim_in_backward=true"});
+    Overrides offloaded = common;
+    offloaded.insert(offloaded.end(), {"optim_offload_dir=@", "output_dir=@/offloaded"});
+    run.train(common);
+    run.train(offloaded);
+    EXPECT_EQ(column(metrics_of(run / "out"), "loss"), column(metrics_of(run / "offloaded"), "loss"));
+    EXPECT_EQ(trace_of(run / "out").tensors, trace_of(run / "offloaded").tensors) << fused;
+  }
+  EXPECT_NE(run.error({"optim_offload_dir=@/absent", "output_dir=@/other"}).find("absent"),
+            std::string::npos);
+}
+
+TEST(Trainer, TheUpdateInBackwardStopsAtABadGradient) {
+  const TinyRun run;
+  const std::string message = run.error({"optim_in_backward=true", "max_grad_norm=0", "learning_rate=1e30",
+                                         "lr_scheduler_type=constant", "max_bad_steps=2"});
+  EXPECT_NE(message.find("2 steps in a row were not finite"), std::string::npos) << message;
+}
+
+// A scale that is a power of 2 changes no bit while everything is in range; above it steps are left out and
+// counted, and the scale falls until they are not.
+TEST(Trainer, LossScalingChangesNothingButSkippedSteps) {
+  const TinyRun run;
+  run.train({"max_steps=6"});
+  run.train({"max_steps=6", "fp16=true", "bf16=auto", "fp16_initial_scale=1024", "output_dir=@/half"});
+  EXPECT_EQ(column(metrics_of(run / "out"), "loss"), column(metrics_of(run / "half"), "loss"));
+  EXPECT_EQ(column(metrics_of(run / "out"), "grad_norm"), column(metrics_of(run / "half"), "grad_norm"));
+  EXPECT_EQ(trace_of(run / "out").tensors, trace_of(run / "half").tensors);
+  run.train({"fp16=true", "bf16=auto", "fp16_initial_scale=16777216", "fp16_growth_interval=5",
+             "output_dir=@/high"});
+  const auto records = metrics_of(run / "high");
+  const auto scale = column(records, "loss_scale"), skipped = column(records, "skipped");
+  EXPECT_LT(scale.front(), 16777216);
+  EXPECT_GE(skipped.back(), 1);
+  EXPECT_LT(skipped.back(), 15);
+  EXPECT_NE(std::ranges::adjacent_find(scale, std::less<>()), scale.end()) << "it grows again";
+  EXPECT_LT(column(records, "loss").back(), 5.5);
+  EXPECT_NE(run.error({"fp16=true", "bf16=auto", "strict=true", "output_dir=@/strict"}).find("fp16"),
+            std::string::npos);
+}
+
+// Half the weights' memory, and what is saved is what is kept.
+TEST(Trainer, PureBf16HasNoMasters) {
+  const TinyRun run;
+  run.train({"bf16=true", "max_steps=2"});
+  run.train({"pure_bf16=true", "bf16=auto", "max_steps=2", "output_dir=@/pure"});
+  EXPECT_LT(peak_of(run / "pure", "weights"), peak_of(run / "out", "weights") * 0.55);
+  const WeightSet weights(real_files(), newest_checkpoint(run / "pure") + "/model.safetensors");
+  for (const auto& [name, entry] : weights.tensors()) {
+    EXPECT_EQ(entry.info->dtype, name.find("norm") != std::string::npos ? "F32" : "BF16") << name;
+  }
+  EXPECT_NE(run.error({"bf16=true", "output_dir=@/pure", "resume_from_checkpoint=true"}).find("pure_bf16"),
+            std::string::npos);
 }
 
 TEST(Trainer, LearnsAndWritesWhatItMeasured) {

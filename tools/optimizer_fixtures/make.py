@@ -57,10 +57,13 @@ def adam_mini():
     problem.write("adam_mini", version("adam-mini"), {"adam_mini": problem.values(p)})
 
 
-def adamw_8bit():
+SHAPES_8BIT = {"model.layers.0.mlp.up_proj.weight": (65, 64), "model.layers.0.mlp.down_proj.weight": (61, 71),
+               "model.layers.0.self_attn.q_proj.weight": (8, 8), "model.norm.weight": (8,)}
+
+
+def run_8bit(name, make, moments):
     """The package's CPU library rounds through a table of equal steps, which misses small values; its CUDA kernel and the
     paper take the nearest value of the map, and so does this."""
-    import bitsandbytes
     import bitsandbytes.backends.cpu.ops as ops
 
     def nearest(values, code, absmax, out, blocksize):
@@ -71,17 +74,25 @@ def adamw_8bit():
         out.copy_((scaled[:, None] - code.double()[None, :]).abs().argmin(dim=1).to(torch.uint8).view(out.shape))
 
     ops._quant_blockwise_fp32_direct = nearest
-    shapes = {"model.layers.0.mlp.up_proj.weight": (65, 64), "model.layers.0.mlp.down_proj.weight": (61, 71),
-              "model.layers.0.self_attn.q_proj.weight": (8, 8), "model.norm.weight": (8,)}
-    p = problem.make_parameters(shapes)
-    optimizer = bitsandbytes.optim.AdamW8bit(problem.groups(p), lr=1, betas=(0.9, 0.95), eps=1e-8)
+    p = problem.make_parameters(SHAPES_8BIT)
+    optimizer = make(problem.groups(p))
     problem.run(p, [optimizer])
     cases = {"weights": problem.values(p, every=67)}
     state = optimizer.state[p["model.layers.0.mlp.down_proj.weight"]]
-    cases["state"] = {k: state[k].flatten().tolist()[::67] for k in ("state1", "state2")}
-    cases["state"].update({k: [float(f"{x:.7g}") for x in state[k].tolist()] for k in ("absmax1", "absmax2")})
-    cases["maps"] = {k: [float(f"{x:.9g}") for x in state[k].tolist()[::5]] for k in ("qmap1", "qmap2")}
-    problem.write("adamw_8bit", version("bitsandbytes") + ", nearest values", cases)
+    cases["state"] = {f"state{k}": state[f"state{k}"].flatten().tolist()[::67] for k in moments}
+    cases["state"].update({f"absmax{k}": [float(f"{x:.7g}") for x in state[f"absmax{k}"].tolist()] for k in moments})
+    cases["maps"] = {f"qmap{k}": [float(f"{x:.9g}") for x in state[f"qmap{k}"].tolist()[::5]] for k in moments}
+    problem.write(name, version("bitsandbytes") + ", nearest values", cases)
+
+
+def adamw_8bit():
+    import bitsandbytes
+    run_8bit("adamw_8bit", lambda groups: bitsandbytes.optim.AdamW8bit(groups, lr=1, betas=(0.9, 0.95), eps=1e-8), (1, 2))
+
+
+def lion_8bit():
+    import bitsandbytes
+    run_8bit("lion_8bit", lambda groups: bitsandbytes.optim.Lion8bit(groups, lr=1, betas=(0.9, 0.99)), (1,))
 
 
 def muon():
@@ -178,7 +189,7 @@ def badam():
 
 
 def main():
-    makers = dict(badam=badam, sgd=sgd, lion=lion, adafactor=adafactor, adam_mini=adam_mini, adamw_8bit=adamw_8bit, muon=muon, galore=galore,
+    makers = dict(badam=badam, sgd=sgd, lion=lion, adafactor=adafactor, adam_mini=adam_mini, adamw_8bit=adamw_8bit, lion_8bit=lion_8bit, muon=muon, galore=galore,
                   apollo=apollo)
     for name in sys.argv[1:] or makers:
         makers[name]()

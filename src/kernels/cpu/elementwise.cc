@@ -86,6 +86,30 @@ double squares_block(ConstView x, const Blocks::Block& at) {
                                 : squares(x.row<float>(at.row) + at.begin, at.n);
 }
 
+template <class T>
+F16Range f16_range(const T* x, std::int64_t n) {
+  const V beyond = set(65520.0f), half_of_least = set(0x1p-25f), one = set(1.0f);
+  V most = zero(), within = zero(), vanishing = zero();
+  for_vectors(n, [&](std::int64_t i, auto part) LODE_LAMBDA {
+    const V size = hn::Abs(load(x + i, part));
+    most = hn::Max(size, most);
+    within = hn::Add(within, hn::IfThenElseZero(hn::Lt(size, beyond), one));
+    const V small = hn::IfThenElseZero(hn::Le(size, half_of_least), one);
+    vanishing = hn::Add(vanishing, hn::IfThenElseZero(hn::Gt(size, zero()), small));
+  });
+  const auto count = [](V v) LODE_LAMBDA {
+    return static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(Floats(), v)));
+  };
+  // Lanes beyond the end were loaded as 0.
+  return {hn::GetLane(hn::MaxOfLanes(Floats(), most)), ceil_div(n, kLanes) * kLanes - count(within),
+          count(vanishing)};
+}
+
+F16Range f16_range_block(ConstView x, const Blocks::Block& at) {
+  return x.dtype == DType::bf16 ? f16_range(x.row<bf16>(at.row) + at.begin, at.n)
+                                : f16_range(x.row<float>(at.row) + at.begin, at.n);
+}
+
 // Index of the first NaN or infinity of n elements, or -1.
 template <class T>
 std::int64_t first_non_finite(const T* x, std::int64_t n) {
@@ -133,6 +157,7 @@ HWY_EXPORT(convert_f32_bf16);
 HWY_EXPORT(convert_bf16_f32);
 HWY_EXPORT(sum_rows_block);
 HWY_EXPORT(squares_block);
+HWY_EXPORT(f16_range_block);
 HWY_EXPORT(non_finite_block);
 HWY_EXPORT(add_partials_range);
 
@@ -259,6 +284,23 @@ void fill(KernelContext& context, View y, float value) {
       }
     }
   });
+}
+
+F16Range range_for_f16(KernelContext& context, ConstView x) {
+  const Blocks blocks{x};
+  Workspace::Scope scope(*context.workspace);
+  F16Range* parts = scope.take<F16Range>(blocks.count());
+  blocks.for_each(context, [&](std::int64_t begin, std::int64_t end) {
+    const auto range = HWY_DYNAMIC_DISPATCH(f16_range_block);
+    for (std::int64_t i = begin; i < end; ++i) parts[i] = range(x, blocks[i]);
+  });
+  F16Range total;
+  for (std::int64_t i = 0; i < blocks.count(); ++i) {
+    total.largest = std::max(total.largest, parts[i].largest);
+    total.overflows += parts[i].overflows;
+    total.vanishing += parts[i].vanishing;
+  }
+  return total;
 }
 
 double sum_of_squares(KernelContext& context, ConstView x) {

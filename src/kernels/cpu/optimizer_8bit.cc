@@ -1,4 +1,4 @@
-// AdamW with moments in 8 bits.
+// AdamW and Lion with moments in 8 bits.
 #include <cmath>
 
 #include "kernels/cpu/optimizer_8bit_map.h"
@@ -7,7 +7,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer_8bit.cc"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/weight_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lode {
@@ -58,13 +58,14 @@ float quantize(const Map8bit& map, const float* x, std::uint8_t* codes) {
   const float absmax = largest(x);
   const V inverse = set(1.0f / std::max(absmax, 1e-38f));
   const Indices indices;
+  const auto none = hn::Zero(indices), first_pair = hn::Set(indices, Map8bit::kFirstPair);
   for (std::int64_t i = 0; i < kBlock8bit; i += kLanes) {
     const V value = hn::Mul(hn::LoadU(Floats(), x + i), inverse);
     const V size = hn::Min(hn::Abs(value), set(1.0f));
-    auto group = hn::Zero(indices);
-    for (const float begin : map.begin) {
-      group = hn::Sub(group, hn::VecFromMask(indices, hn::RebindMask(indices, hn::Gt(size, set(begin)))));
-    }
+    const auto pair = hn::Max(hn::Sub(hn::ShiftRight<24>(hn::BitCast(indices, size)), first_pair), none);
+    const auto next = hn::RebindMask(indices, hn::Gt(size, entry_of(map.next_above, pair)));
+    const auto group =
+        hn::Sub(hn::ConvertTo(indices, entry_of(map.group_at, pair)), hn::VecFromMask(indices, next));
     const V cell = hn::Floor(hn::MulAdd(size, entry_of(map.cells, group), entry_of(map.shift, group)));
     const V u = hn::Min(hn::Max(cell, entry_of(map.low, group)), entry_of(map.high, group));
     auto code = hn::Sub(hn::ConvertTo(indices, u), hn::Set(indices, map.is_signed ? 0 : 1));
@@ -78,65 +79,89 @@ float quantize(const Map8bit& map, const float* x, std::uint8_t* codes) {
   return absmax;
 }
 
-struct Pointers {
-  float* weight;
-  const float* grad;
-  std::uint8_t *codes1, *codes2;
-  bf16* copy;
+// A block of 8-bit moments while its weights are updated.
+struct Moment {
+  const Map8bit& map;
+  std::uint8_t* codes;
+  float* absmax;
+  std::int64_t n;
+  alignas(64) float values[kBlock8bit];
+
+  HWY_INLINE Moment(bool is_signed, std::uint8_t* all_codes, float* all_absmax, std::int64_t block,
+                    std::int64_t count)
+      : map(map_8bit(is_signed)),
+        codes(all_codes + block * kBlock8bit),
+        absmax(all_absmax + block),
+        n(count) {
+    if (n == kBlock8bit) {
+      dequantize(map, codes, *absmax, values);
+    } else {
+      alignas(64) std::uint8_t padded[kBlock8bit];
+      std::fill_n(padded, kBlock8bit, static_cast<std::uint8_t>(is_signed ? 127 : 0));
+      std::copy_n(codes, n, padded);
+      dequantize(map, padded, *absmax, values);
+    }
+  }
+  HWY_INLINE void write() {
+    if (n == kBlock8bit) {
+      *absmax = quantize(map, values, codes);
+      return;
+    }
+    alignas(64) std::uint8_t padded[kBlock8bit];
+    std::fill(values + n, values + kBlock8bit, 0.0f);
+    *absmax = quantize(map, values, padded);
+    std::copy_n(padded, n, codes);
+  }
 };
 
-void whole_block(const AdamW8bitStep& a, const Pointers& p, float* absmax1, float* absmax2) {
-  alignas(64) float m[kBlock8bit], v[kBlock8bit];
-  const Map8bit &map1 = map_8bit(true), &map2 = map_8bit(false);
-  dequantize(map1, p.codes1, *absmax1, m);
-  dequantize(map2, p.codes2, *absmax2, v);
+template <class Step>
+Blocks::Block elements_of(const Step& a, std::int64_t block) {
+  const std::int64_t begin = block * kBlock8bit;
+  return {0, begin, std::min(kBlock8bit, a.grad.numel() - begin)};
+}
+
+void adamw_8bit_block(const AdamW8bitStep& a, std::int64_t block) {
+  const Blocks::Block at = elements_of(a, block);
+  Moment first(true, a.codes1, a.absmax1, block, at.n), second(false, a.codes2, a.absmax2, block, at.n);
+  float *const m = first.values, *const v = second.values;
+  const float* grad = a.grad.row<float>(0) + at.begin;
   const auto constant = [](double x) { return static_cast<float>(x); };
   const float b1 = constant(a.beta1), rest1 = constant(1.0 - a.beta1);
   const float b2 = constant(a.beta2), rest2 = constant(1.0 - a.beta2);
   const float decay = constant(1.0 - a.lr * a.weight_decay), rate = constant(a.lr / a.bias_correction1);
   const float root = constant(1.0 / std::sqrt(a.bias_correction2)), eps = constant(a.eps);
   const float grad_scale = constant(a.grad_scale);
-  for_vectors(kBlock8bit, [&](std::int64_t i, auto part) LODE_LAMBDA {
-    const V g = hn::Mul(load(p.grad + i, part), set(grad_scale));
+  for_weights(a.weight, at, [&](std::int64_t i, auto part, V weight) LODE_LAMBDA {
+    const V g = hn::Mul(load(grad + i, part), set(grad_scale));
     const V m1 = hn::MulAdd(set(rest1), g, hn::Mul(set(b1), load(m + i, part)));
     const V v1 = hn::MulAdd(hn::Mul(set(rest2), g), g, hn::Mul(set(b2), load(v + i, part)));
     const V step = hn::Div(m1, hn::MulAdd(hn::Sqrt(v1), set(root), set(eps)));
-    const V w = hn::NegMulAdd(set(rate), step, hn::Mul(set(decay), load(p.weight + i, part)));
     store(m1, m + i, part);
     store(v1, v + i, part);
-    store(w, p.weight + i, part);
-    if (p.copy != nullptr) store(w, p.copy + i, part);
+    return hn::NegMulAdd(set(rate), step, hn::Mul(set(decay), weight));
   });
-  *absmax1 = quantize(map1, m, p.codes1);
-  *absmax2 = quantize(map2, v, p.codes2);
+  first.write();
+  second.write();
 }
 
-// The last block, through buffers whose rest is 0.
-void part_block(const AdamW8bitStep& a, const Pointers& p, std::int64_t n, float* absmax1, float* absmax2) {
-  alignas(64) float weight[kBlock8bit] = {}, grad[kBlock8bit] = {};
-  alignas(64) std::uint8_t codes1[kBlock8bit], codes2[kBlock8bit] = {};
-  bf16 copy[kBlock8bit];
-  std::fill_n(codes1, kBlock8bit, std::uint8_t{127});
-  std::copy_n(p.weight, n, weight);
-  std::copy_n(p.grad, n, grad);
-  std::copy_n(p.codes1, n, codes1);
-  std::copy_n(p.codes2, n, codes2);
-  whole_block(a, {weight, grad, codes1, codes2, copy}, absmax1, absmax2);
-  std::copy_n(weight, n, p.weight);
-  std::copy_n(codes1, n, p.codes1);
-  std::copy_n(codes2, n, p.codes2);
-  if (p.copy != nullptr) std::copy_n(copy, n, p.copy);
-}
-
-void adamw_8bit_block(const AdamW8bitStep& a, std::int64_t block) {
-  const std::int64_t begin = block * kBlock8bit, n = std::min(kBlock8bit, a.weight.numel() - begin);
-  const Pointers p{a.weight.row<float>(0) + begin, a.grad.row<float>(0) + begin, a.codes1 + begin,
-                   a.codes2 + begin, a.copy.data == nullptr ? nullptr : a.copy.row<bf16>(0) + begin};
-  if (n == kBlock8bit) {
-    whole_block(a, p, a.absmax1 + block, a.absmax2 + block);
-  } else {
-    part_block(a, p, n, a.absmax1 + block, a.absmax2 + block);
-  }
+void lion_8bit_block(const Lion8bitStep& a, std::int64_t block) {
+  const Blocks::Block at = elements_of(a, block);
+  Moment moment(true, a.codes, a.absmax, block, at.n);
+  float* const m = moment.values;
+  const float* grad = a.grad.row<float>(0) + at.begin;
+  const auto constant = [](double x) { return static_cast<float>(x); };
+  const float b1 = constant(a.beta1), rest1 = constant(1.0 - a.beta1);
+  const float b2 = constant(a.beta2), rest2 = constant(1.0 - a.beta2);
+  const float decay = constant(1.0 - a.lr * a.weight_decay), lr = constant(a.lr);
+  const float grad_scale = constant(a.grad_scale);
+  for_weights(a.weight, at, [&](std::int64_t i, auto part, V weight) LODE_LAMBDA {
+    const V g = hn::Mul(load(grad + i, part), set(grad_scale)), before = load(m + i, part);
+    const V direction = hn::MulAdd(set(rest1), g, hn::Mul(set(b1), before));
+    const V step = hn::IfThenElseZero(hn::Ne(direction, zero()), hn::CopySign(set(lr), direction));
+    store(hn::MulAdd(set(rest2), g, hn::Mul(set(b2), before)), m + i, part);
+    return hn::Sub(hn::Mul(set(decay), weight), step);
+  });
+  moment.write();
 }
 
 float quantize_part(const float* x, std::int64_t n, bool is_signed, std::uint8_t* codes) {
@@ -157,16 +182,32 @@ HWY_AFTER_NAMESPACE();
 namespace lode {
 
 HWY_EXPORT(adamw_8bit_block);
+HWY_EXPORT(lion_8bit_block);
 HWY_EXPORT(quantize_part);
 
-void adamw_8bit_step(KernelContext& context, const AdamW8bitStep& a) {
-  LODE_ASSERT(a.weight.contiguous() && a.grad.contiguous() && a.grad.numel() == a.weight.numel());
-  LODE_ASSERT(a.copy.data == nullptr || a.copy.contiguous());
-  const auto step = HWY_DYNAMIC_DISPATCH(adamw_8bit_block);
-  parallel_for(context.threads, ceil_div(a.weight.numel(), kBlock8bit), kGrain / kBlock8bit,
+namespace {
+
+template <class Step, class Block>
+void for_8bit_blocks(KernelContext& context, const Step& a, Block step) {
+  const auto whole = [&](const ConstView& view) {
+    return view.data == nullptr || (view.contiguous() && view.numel() == a.grad.numel());
+  };
+  LODE_ASSERT(whole(a.grad) && whole(a.weight.values) && whole(a.weight.copy) &&
+              whole(a.weight.compensation));
+  parallel_for(context.threads, ceil_div(a.grad.numel(), kBlock8bit), kGrain / kBlock8bit,
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t block = begin; block < end; ++block) step(a, block);
                });
+}
+
+}  // namespace
+
+void adamw_8bit_step(KernelContext& context, const AdamW8bitStep& a) {
+  for_8bit_blocks(context, a, HWY_DYNAMIC_DISPATCH(adamw_8bit_block));
+}
+
+void lion_8bit_step(KernelContext& context, const Lion8bitStep& a) {
+  for_8bit_blocks(context, a, HWY_DYNAMIC_DISPATCH(lion_8bit_block));
 }
 
 const std::array<float, 256>& signed_map_8bit() {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <vector>
 
+#include "core/fail.h"
+
 namespace lode {
 
 const Map8bit& map_8bit(bool is_signed) {
@@ -36,7 +38,8 @@ Map8bit::Map8bit(bool with_sign) : is_signed(with_sign) {
     }
   }
   by_code[is_signed ? 127 : 0] = 0.0f;
-  // Groups: 0, the decades, 1.
+  // Groups: 0, the decades, 1; where 1 to 8 begin.
+  std::array<float, 8> begin{};
   const int offset = is_signed ? 0 : 1;
   for (int group = 0; group < 9; ++group) {
     const int exponent = is_signed ? group - 1 : group;
@@ -55,6 +58,18 @@ Map8bit::Map8bit(bool with_sign) : is_signed(with_sign) {
     cells[at] = static_cast<float>(steps / (0.9 * size));
     shift[at] = static_cast<float>(steps * (1 - 0.1 / 0.9));
     high[at] = static_cast<float>(2 * steps - 1);
+  }
+  for (int pair = 0; pair < 16; ++pair) {
+    const auto at = static_cast<std::size_t>(pair);
+    const double from = pair == 0 ? 0.0 : std::ldexp(1.0, 2 * (pair + kFirstPair) - 127);
+    const double to = std::ldexp(1.0, 2 * (pair + kFirstPair) - 125);
+    next_above[at] = 2;  // above every magnitude
+    for (const float first : begin) {
+      if (first < from) group_at[at] += 1;
+      if (first < from || first >= to) continue;
+      LODE_ASSERT(next_above[at] == 2);
+      next_above[at] = first;
+    }
   }
 }
 

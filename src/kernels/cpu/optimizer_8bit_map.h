@@ -11,9 +11,12 @@ struct Map8bit {
   std::array<float, 256> by_code;  // the map itself
   // By the exponent of u: magnitude = slope * mantissa + base.
   alignas(64) std::array<float, 16> slope{}, base{};
-  // Magnitudes where the groups 1 to 8 begin; by group: u = floor(magnitude * cells + shift), within [low,
-  // high].
-  std::array<float, 8> begin{};
+  // Two binades, of exponent fields 2 k and 2 k + 1, hold the beginning of one group at most. By k -
+  // kFirstPair (0 also for less): the group at their lower end, and the magnitude above which it is the next
+  // one.
+  static constexpr int kFirstPair = 51;
+  alignas(64) std::array<float, 16> group_at{}, next_above{};
+  // By group: u = floor(magnitude * cells + shift), within [low, high].
   alignas(64) std::array<float, 16> cells{}, shift{}, low{}, high{};
   bool is_signed;
 

@@ -4,7 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer_matrix.cc"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/weight_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lode {
@@ -13,18 +13,14 @@ namespace {
 
 template <bool has_col>
 void update(const WeightUpdate& a, const Blocks::Block& at) {
-  float* weight = a.weight.row<float>(at.row) + at.begin;
   const float* change = a.update.row<float>(at.row) + at.begin;
   const float* col = has_col ? a.col + at.begin : nullptr;
-  bf16* copy = a.copy.data == nullptr ? nullptr : a.copy.row<bf16>(at.row) + at.begin;
   const float before = static_cast<float>(a.before * a.after);
   const float rate = static_cast<float>(a.rate * a.after * (a.row == nullptr ? 1.0 : a.row[at.row]));
-  for_vectors(at.n, [&](std::int64_t i, auto part) LODE_LAMBDA {
+  for_weights(a.weight, at, [&](std::int64_t i, auto part, V weight) LODE_LAMBDA {
     V u = load(change + i, part);
     if constexpr (has_col) u = hn::Mul(u, load(col + i, part));
-    const V w = hn::NegMulAdd(set(rate), u, hn::Mul(set(before), load(weight + i, part)));
-    store(w, weight + i, part);
-    if (copy != nullptr) store(w, copy + i, part);
+    return hn::NegMulAdd(set(rate), u, hn::Mul(set(before), weight));
   });
 }
 
@@ -86,11 +82,12 @@ HWY_EXPORT(squares_of_rows);
 void update_weights(KernelContext& context, const WeightUpdate& a) {
   const auto step = HWY_DYNAMIC_DISPATCH(update_block);
   if (a.row == nullptr && a.col == nullptr) {
-    return for_blocks(context, Blocks{a.weight, a.update, or_other(a.copy, a.update)},
+    return for_blocks(context, blocks_of(a.weight, {a.update, ConstView{}, ConstView{}}),
                       [&](const Blocks::Block& at) { step(a, at); });
   }
-  for_rows(context, a.weight.rows, a.weight.cols, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t r = begin; r < end; ++r) step(a, {r, 0, a.weight.cols});
+  const std::int64_t cols = a.update.cols;
+  for_rows(context, a.update.rows, cols, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) step(a, {r, 0, cols});
   });
 }
 

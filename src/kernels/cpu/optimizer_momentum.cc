@@ -4,7 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/optimizer_momentum.cc"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/weight_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lode {
@@ -20,18 +20,14 @@ auto* begin_of(const View& view, const Blocks::Block& at) {
   return view.template row<float>(at.row) + at.begin;
 }
 
-template <bool has_copy>
-void sgd(const SgdStep& a, const Blocks::Block& at) {
-  float* weight = begin_of(a.weight, at);
+void sgd_block(const SgdStep& a, const Blocks::Block& at) {
   const float* grad = begin_of(a.grad, at);
   float* buffer = a.momentum_buffer.data == nullptr ? nullptr : begin_of(a.momentum_buffer, at);
-  bf16* copy = has_copy ? a.copy.row<bf16>(at.row) + at.begin : nullptr;
   const float scale = constant(a.grad_scale), decay = constant(a.weight_decay), lr = constant(a.lr);
   const float keep = a.first ? 0.0f : constant(a.momentum);
   const float add = a.first ? 1.0f : constant(1.0 - a.dampening);
   const float momentum = constant(a.momentum);
-  for_vectors(at.n, [&](std::int64_t i, auto part) LODE_LAMBDA {
-    const V before = load(weight + i, part);
+  for_weights(a.weight, at, [&](std::int64_t i, auto part, V before) LODE_LAMBDA {
     const V g = hn::MulAdd(set(decay), before, hn::Mul(set(scale), load(grad + i, part)));
     V step = g;
     if (buffer != nullptr) {
@@ -40,39 +36,24 @@ void sgd(const SgdStep& a, const Blocks::Block& at) {
       store(now, buffer + i, part);
       step = a.nesterov ? hn::MulAdd(set(momentum), now, g) : now;
     }
-    const V w = hn::NegMulAdd(set(lr), step, before);
-    store(w, weight + i, part);
-    if constexpr (has_copy) store(w, copy + i, part);
-  });
-}
-
-void sgd_block(const SgdStep& a, const Blocks::Block& at) {
-  a.copy.data == nullptr ? sgd<false>(a, at) : sgd<true>(a, at);
-}
-
-template <bool has_copy>
-void lion(const LionStep& a, const Blocks::Block& at) {
-  float* weight = begin_of(a.weight, at);
-  const float* grad = begin_of(a.grad, at);
-  float* exp_avg = begin_of(a.exp_avg, at);
-  bf16* copy = has_copy ? a.copy.row<bf16>(at.row) + at.begin : nullptr;
-  const float b1 = constant(a.beta1), rest1 = constant(1.0 - a.beta1);
-  const float b2 = constant(a.beta2), rest2 = constant(1.0 - a.beta2);
-  const float decay = constant(1.0 - a.lr * a.weight_decay), lr = constant(a.lr);
-  const float scale = constant(a.grad_scale);
-  for_vectors(at.n, [&](std::int64_t i, auto part) LODE_LAMBDA {
-    const V g = hn::Mul(load(grad + i, part), set(scale)), m = load(exp_avg + i, part);
-    const V direction = hn::MulAdd(set(rest1), g, hn::Mul(set(b1), m));
-    const V step = hn::IfThenElseZero(hn::Ne(direction, zero()), hn::CopySign(set(lr), direction));
-    const V w = hn::Sub(hn::Mul(set(decay), load(weight + i, part)), step);
-    store(hn::MulAdd(set(rest2), g, hn::Mul(set(b2), m)), exp_avg + i, part);
-    store(w, weight + i, part);
-    if constexpr (has_copy) store(w, copy + i, part);
+    return hn::NegMulAdd(set(lr), step, before);
   });
 }
 
 void lion_block(const LionStep& a, const Blocks::Block& at) {
-  a.copy.data == nullptr ? lion<false>(a, at) : lion<true>(a, at);
+  const float* grad = begin_of(a.grad, at);
+  float* exp_avg = begin_of(a.exp_avg, at);
+  const float b1 = constant(a.beta1), rest1 = constant(1.0 - a.beta1);
+  const float b2 = constant(a.beta2), rest2 = constant(1.0 - a.beta2);
+  const float decay = constant(1.0 - a.lr * a.weight_decay), lr = constant(a.lr);
+  const float scale = constant(a.grad_scale);
+  for_weights(a.weight, at, [&](std::int64_t i, auto part, V weight) LODE_LAMBDA {
+    const V g = hn::Mul(load(grad + i, part), set(scale)), m = load(exp_avg + i, part);
+    const V direction = hn::MulAdd(set(rest1), g, hn::Mul(set(b1), m));
+    const V step = hn::IfThenElseZero(hn::Ne(direction, zero()), hn::CopySign(set(lr), direction));
+    store(hn::MulAdd(set(rest2), g, hn::Mul(set(b2), m)), exp_avg + i, part);
+    return hn::Sub(hn::Mul(set(decay), weight), step);
+  });
 }
 
 void momentum_block(const MomentumStep& a, const Blocks::Block& at) {
@@ -123,13 +104,13 @@ HWY_EXPORT(momentum_block);
 HWY_EXPORT(direction_block);
 
 void sgd_step(KernelContext& context, const SgdStep& a) {
-  const Blocks blocks{a.weight, a.grad, or_other(a.momentum_buffer, a.grad), or_other(a.copy, a.grad)};
+  const Blocks blocks = blocks_of(a.weight, {a.grad, a.momentum_buffer, ConstView{}});
   const auto step = HWY_DYNAMIC_DISPATCH(sgd_block);
   for_blocks(context, blocks, [&](const Blocks::Block& at) { step(a, at); });
 }
 
 void lion_step(KernelContext& context, const LionStep& a) {
-  const Blocks blocks{a.weight, a.grad, a.exp_avg, or_other(a.copy, a.grad)};
+  const Blocks blocks = blocks_of(a.weight, {a.grad, a.exp_avg, ConstView{}});
   const auto step = HWY_DYNAMIC_DISPATCH(lion_block);
   for_blocks(context, blocks, [&](const Blocks::Block& at) { step(a, at); });
 }
