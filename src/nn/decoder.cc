@@ -269,9 +269,8 @@ double Decoder::layer_weights() const {
   return d * (q_dim + 2 * kv_dim) + q_dim * d + mlp_matrices * d * i;
 }
 
-double Decoder::multiplied_weights() const {
-  return static_cast<double>(spec_.layers) * layer_weights() +
-         static_cast<double>(spec_.vocab_size) * static_cast<double>(spec_.hidden);
+double Decoder::head_weights() const {
+  return static_cast<double>(spec_.vocab_size) * static_cast<double>(spec_.hidden);
 }
 
 double Decoder::block_forward_flops(std::int64_t index, const Segments& segments) const {
@@ -294,26 +293,31 @@ double Decoder::attention_flops(const Segments& segments) const {
   return 3 * attention;
 }
 
-double Decoder::training_flops(const Segments& segments) const {
+double Decoder::training_flops(const Segments& segments, std::int64_t targets) const {
   const double tokens = counted_tokens(segments);
+  const auto head_tokens = static_cast<double>(targets);
   // Forward and the gradient of the input for every weight; the gradient of the weight for those that are
-  // trained.
-  double trained = 0, adapters = 0;
+  // trained; adapters beside.
+  double flops =
+      attention_flops(segments) +
+      4 * (static_cast<double>(spec_.layers) * layer_weights() * tokens + head_weights() * head_tokens);
   for (const Parameter& parameter : parameters_.all()) {
-    const bool multiplied = parameter.kind == ModuleKind::linear || parameter.kind == ModuleKind::head ||
-                            (parameter.kind == ModuleKind::embedding && spec_.tied_head);
-    if (parameter.vector || !multiplied || !parameter.trainable()) continue;
-    (parameter.role == ParameterRole::lora ? adapters : trained) += static_cast<double>(parameter.numel());
+    const bool is_head =
+        parameter.kind == ModuleKind::head || (parameter.kind == ModuleKind::embedding && spec_.tied_head);
+    if (parameter.vector || !parameter.trainable() || !(is_head || parameter.kind == ModuleKind::linear))
+      continue;
+    flops += (parameter.role == ParameterRole::lora ? 6.0 : 2.0) * static_cast<double>(parameter.numel()) *
+             (is_head ? head_tokens : tokens);
   }
-  return 2 * tokens * (2 * multiplied_weights() + trained + 3 * adapters) + attention_flops(segments);
+  return flops;
 }
 
 double Decoder::training_flops_per_token(std::int64_t sample_length) const {
-  return training_flops(one_sample(sample_length)) / static_cast<double>(sample_length);
+  return training_flops(one_sample(sample_length), sample_length) / static_cast<double>(sample_length);
 }
 
 double Decoder::full_training_flops_per_token(std::int64_t sample_length) const {
-  return 6 * multiplied_weights() +
+  return 6 * (static_cast<double>(spec_.layers) * layer_weights() + head_weights()) +
          attention_flops(one_sample(sample_length)) / static_cast<double>(sample_length);
 }
 

@@ -55,17 +55,18 @@ class Decoder {
   // Logits [1, vocab] f32 of the last row of hidden states.
   Tensor last_logits(Context& context, const Value& hidden);
 
-  // Matrix FLOPs of one training step's forward and backward over these segments: each product once at 2 M N
-  // K, causal attention at half its square within each layer's window, the head included, backward twice the
-  // forward (once for frozen weights); recomputation not counted.
-  double training_flops(const Segments& segments) const;
+  // Matrix FLOPs of one training step's forward and backward over these segments, of whose tokens `targets`
+  // have a target: each product once at 2 M N K, causal attention at half its square within each layer's
+  // window, the head for targets only, backward twice the forward (once for frozen weights); recomputation
+  // not counted. Per token: all are targets.
+  double training_flops(const Segments& segments, std::int64_t targets) const;
   double training_flops_per_token(std::int64_t sample_length) const;
   // The same if all were trained.
   double full_training_flops_per_token(std::int64_t sample_length) const;
 
  private:
   double layer_weights() const;  // in a layer's products
-  double multiplied_weights() const;
+  double head_weights() const;
   double attention_flops(const Segments& segments) const;  // forward and backward
   struct Layer {
     LayerSpec spec;

@@ -1,9 +1,11 @@
 #include "ops/linear_cross_entropy.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "autograd/profile.h"
+#include "core/parallel.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/matmul.h"
 #include "ops/weight_product.h"
@@ -19,17 +21,80 @@ std::int64_t fitting_tokens(std::int64_t vocabulary) {
   return std::max<std::int64_t>(fitting, 128);
 }
 
+// What the chunks read and write, row by row. A row is a token, or one of those with a target.
 struct Head {
   Context& context;
-  const Tensor& x;
+  Tensor x, z;  // z: of the adapter
   Weight& weight;
-  const Batch& batch;
-  const LowRankHead& adapter;
+  Weight* adapter;
   const WeightProduct& product;
-  ConstView b;    // of the adapter, in use during the op
-  Tensor dx, dz;  // undefined: not wanted
+  ConstView b;  // of the adapter, in use during the op
+  std::vector<std::int32_t> labels;
+  std::vector<float> weights;  // scaled
+  Tensor dx, dz;               // undefined: not wanted
   bool wants_dw, wants_db;
+  std::vector<float> loss;
+  std::vector<std::uint8_t> correct;
 };
+
+// Scratch products have few different heights.
+constexpr std::int64_t kRowMultiple = 32;
+
+// The tokens with a target, when leaving out the others saves products; else nothing: all are rows.
+std::vector<std::int64_t> chosen_tokens(const Batch& batch) {
+  std::vector<std::int64_t> chosen;
+  for (std::size_t t = 0; t < batch.labels().size(); ++t)
+    if (batch.labels()[t] != kIgnoreLabel) chosen.push_back(static_cast<std::int64_t>(t));
+  const auto count = static_cast<std::int64_t>(chosen.size());
+  if (count == 0 || count + kRowMultiple > batch.num_tokens()) return {};
+  return chosen;
+}
+
+std::byte* row_bytes(const Tensor& matrix, std::int64_t row) {
+  const View view = matrix.view();
+  return static_cast<std::byte*>(view.data) +
+         static_cast<std::size_t>(row * view.stride) * size_of(view.dtype);
+}
+
+std::size_t row_size(const Tensor& matrix) {
+  return static_cast<std::size_t>(matrix.cols()) * size_of(matrix.dtype());
+}
+
+// The chosen rows, then zeros up to a multiple.
+Tensor gather(Context& context, const Tensor& all, const std::vector<std::int64_t>& chosen) {
+  if (chosen.empty() || !all.defined()) return all;
+  const auto count = static_cast<std::int64_t>(chosen.size());
+  const std::int64_t rows = (count + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
+  Tensor out = context.activation(rows, all.cols());
+  parallel_for(context.kernel.threads, rows, 64, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (i < count) {
+        std::memcpy(row_bytes(out, i), row_bytes(all, chosen[static_cast<std::size_t>(i)]), row_size(all));
+      } else {
+        std::memset(row_bytes(out, i), 0, row_size(all));
+      }
+    }
+  });
+  return out;
+}
+
+// The chosen rows back at their tokens, zeros elsewhere.
+Tensor scatter(Context& context, const Tensor& rows, const std::vector<std::int64_t>& chosen,
+               std::int64_t tokens) {
+  if (chosen.empty()) return rows;
+  Tensor out = context.activation(tokens, rows.cols());
+  parallel_for(context.kernel.threads, tokens, 64, [&](std::int64_t begin, std::int64_t end) {
+    auto next = std::ranges::lower_bound(chosen, begin);
+    for (std::int64_t t = begin; t < end; ++t) {
+      if (next != chosen.end() && *next == t) {
+        std::memcpy(row_bytes(out, t), row_bytes(rows, next++ - chosen.begin()), row_size(rows));
+      } else {
+        std::memset(row_bytes(out, t), 0, row_size(rows));
+      }
+    }
+  });
+  return out;
+}
 
 double flops_of(const Head& head, std::int64_t tokens) {
   return 2.0 * static_cast<double>(tokens) * static_cast<double>(head.weight.rows()) *
@@ -43,16 +108,15 @@ void add_weight_gradient(Context& context, ConstView dlogits, ConstView x, Weigh
 }
 
 // One chunk: logits in f32, their gradient in the activations' dtype over the same memory.
-void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits_memory, float loss_scale,
-               std::span<float> weights, TokenLosses& out) {
+void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits_memory) {
   Context& context = head.context;
   const std::int64_t vocabulary = head.weight.rows();
   const View logits{logits_memory, DType::f32, count, vocabulary, vocabulary};
   const View dlogits{logits_memory, context.dtype, count, vocabulary,
                      context.dtype == DType::f32 ? vocabulary : 2 * vocabulary};
   const ConstView x = head.x.view().slice_rows(begin, count);
-  const bool adapted = head.adapter.b != nullptr;
-  const ConstView z = adapted ? ConstView(head.adapter.z.data.view().slice_rows(begin, count)) : ConstView{};
+  const bool adapted = head.adapter != nullptr;
+  const ConstView z = adapted ? ConstView(head.z.view().slice_rows(begin, count)) : ConstView{};
   {
     OpTimer timer(context, "head", flops_of(head, count));
     head.product.forward(x, {}, logits);
@@ -62,15 +126,14 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   }
   const bool wants_gradient = head.dx.defined() || head.dz.defined() || head.wants_dw || head.wants_db;
   const auto offset = static_cast<std::size_t>(begin), length = static_cast<std::size_t>(count);
-  for (std::size_t i = 0; i < length; ++i) weights[i] = head.batch.loss_weight()[offset + i] * loss_scale;
   {
     OpTimer timer(context, "cross entropy", 0,
                   static_cast<double>(logits.numel()) * (wants_gradient ? 6 : 4));
     CrossEntropyRows rows{.logits = logits,
-                          .labels = std::span(head.batch.labels()).subspan(offset, length),
-                          .weight = weights.first(length),
-                          .loss = std::span(out.loss).subspan(offset, length),
-                          .correct = std::span(out.correct).subspan(offset, length)};
+                          .labels = std::span(head.labels).subspan(offset, length),
+                          .weight = std::span(head.weights).subspan(offset, length),
+                          .loss = std::span(head.loss).subspan(offset, length),
+                          .correct = std::span(head.correct).subspan(offset, length)};
     if (wants_gradient) rows.dlogits = dlogits;
     cross_entropy_rows(DType::f32, context.kernel, rows);
   }
@@ -85,7 +148,53 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   if (head.dz.defined()) {
     matmul(context.kernel, {.a = dlogits, .b = head.b, .c = head.dz.view().slice_rows(begin, count)});
   }
-  if (head.wants_db) add_weight_gradient(context, dlogits, z, *head.adapter.b);
+  if (head.wants_db) add_weight_gradient(context, dlogits, z, *head.adapter);
+}
+
+void run_chunks(Head& head, std::int64_t chunk_tokens) {
+  const std::int64_t rows = head.x.rows(), vocabulary = head.weight.rows();
+  const std::int64_t chunk = std::min(rows, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(vocabulary));
+  Workspace::Scope scope(*head.context.kernel.workspace);
+  float* logits = scope.take<float>(chunk * vocabulary);
+  for (std::int64_t begin = 0; begin < rows; begin += chunk)
+    run_chunk(head, begin, std::min(chunk, rows - begin), logits);
+}
+
+void fill_targets(Head& head, const Batch& batch, const std::vector<std::int64_t>& chosen, float loss_scale) {
+  const auto rows = static_cast<std::size_t>(head.x.rows());
+  head.labels.assign(rows, kIgnoreLabel);
+  head.weights.assign(rows, 0.0f);
+  head.loss.assign(rows, 0.0f);
+  head.correct.assign(rows, 0);
+  const std::size_t used = chosen.empty() ? rows : chosen.size();
+  for (std::size_t i = 0; i < used; ++i) {
+    const std::size_t token = chosen.empty() ? i : static_cast<std::size_t>(chosen[i]);
+    head.labels[i] = batch.labels()[token];
+    head.weights[i] = batch.loss_weight()[token] * loss_scale;
+  }
+}
+
+TokenLosses losses_of(const Head& head, const Batch& batch, const std::vector<std::int64_t>& chosen) {
+  TokenLosses out;
+  if (chosen.empty()) {
+    out.loss = head.loss;
+    out.correct = head.correct;
+  } else {
+    const auto tokens = static_cast<std::size_t>(batch.num_tokens());
+    out.loss.assign(tokens, 0.0f);
+    out.correct.assign(tokens, 0);
+    for (std::size_t i = 0; i < chosen.size(); ++i) {
+      out.loss[static_cast<std::size_t>(chosen[i])] = head.loss[i];
+      out.correct[static_cast<std::size_t>(chosen[i])] = head.correct[i];
+    }
+  }
+  for (std::size_t t = 0; t < out.loss.size(); ++t) {
+    if (batch.labels()[t] == kIgnoreLabel) continue;
+    out.sum += static_cast<double>(out.loss[t]);
+    out.num_correct += out.correct[t];
+    ++out.num_targets;
+  }
+  return out;
 }
 
 }  // namespace
@@ -103,48 +212,33 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
       fail(ErrorKind::data, "label {} is outside the model's vocabulary of {}", label, weight.rows());
     }
   }
-  TokenLosses out;
-  out.loss.assign(static_cast<std::size_t>(tokens), 0.0f);
-  out.correct.assign(static_cast<std::size_t>(tokens), 0);
   // Acquired once for all chunks: a quantised head is made floats once.
   const WeightProduct product(context, weight);
   std::optional<WeightUse> b;
   if (adapter.b != nullptr) b.emplace(context, *adapter.b, context.dtype);
   const Value& z = adapter.z;
   const bool records = context.tape != nullptr;
+  const std::vector<std::int64_t> chosen = chosen_tokens(batch);
   Head head{.context = context,
-            .x = x.data,
+            .x = gather(context, x.data, chosen),
+            .z = gather(context, z.data, chosen),
             .weight = weight,
-            .batch = batch,
-            .adapter = adapter,
+            .adapter = adapter.b,
             .product = product,
             .b = b ? b->view() : ConstView{},
-            .dx = x.wants_gradient() ? context.activation(tokens, x.data.cols()) : Tensor(),
-            .dz = z.wants_gradient() ? context.activation(tokens, z.data.cols()) : Tensor(),
             .wants_dw = records && weight.gradient() != nullptr,
             .wants_db = records && b && adapter.b->gradient() != nullptr};
-  {
-    const std::int64_t chunk =
-        std::min(tokens, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(weight.rows()));
-    Workspace::Scope scope(*context.kernel.workspace);
-    float* logits = scope.take<float>(chunk * weight.rows());
-    std::vector<float> weights(static_cast<std::size_t>(chunk));
-    for (std::int64_t begin = 0; begin < tokens; begin += chunk) {
-      run_chunk(head, begin, std::min(chunk, tokens - begin), logits, loss_scale, weights, out);
-    }
-  }
+  if (x.wants_gradient()) head.dx = context.activation(head.x.rows(), x.data.cols());
+  if (z.wants_gradient()) head.dz = context.activation(head.x.rows(), z.data.cols());
+  fill_targets(head, batch, chosen, loss_scale);
+  run_chunks(head, chunk_tokens);
+  TokenLosses out = losses_of(head, batch, chosen);
   inspect(context, "cross entropy", ConstView{out.loss.data(), DType::f32, tokens, 1, 1});
-  for (std::size_t t = 0; t < out.loss.size(); ++t) {
-    if (batch.labels()[t] == kIgnoreLabel) continue;
-    out.sum += static_cast<double>(out.loss[t]);
-    out.num_correct += out.correct[t];
-    ++out.num_targets;
-  }
   for (const auto& [id, gradient] : {std::pair(x.gradient, head.dx), std::pair(z.gradient, head.dz)}) {
     if (!gradient.defined()) continue;
     context.tape->record(context, "head", kNoGradient,
-                         [id = id, saved = Saved(gradient)](Context& c, Tape& tape) {
-                           tape.add_gradient(c, id, saved.get(c));
+                         [id = id, saved = Saved(gradient), chosen, tokens](Context& c, Tape& tape) {
+                           tape.add_gradient(c, id, scatter(c, saved.get(c), chosen, tokens));
                          });
     context.tape->uses(context, {&weight, adapter.b});
   }

@@ -28,7 +28,8 @@ struct LowRankHead {
 
 // x [T, D], weight [V, D]. loss_scale multiplies every token weight in the gradient (1 / number of target
 // tokens of the whole global batch). The gradient of x is recorded when x wants one, the weight's when it is
-// not frozen. chunk_tokens: tokens whose logits exist at a time; 0: as many as fit 64 MiB, at least 128.
+// not frozen. Tokens without a target cost no logits. chunk_tokens: tokens whose logits exist at a time; 0:
+// as many as fit 64 MiB, at least 128.
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
                                  float loss_scale, std::int64_t chunk_tokens = 0,
                                  const LowRankHead& adapter = {});

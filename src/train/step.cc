@@ -79,7 +79,7 @@ StepResult compute_gradients(Context& context, Decoder& decoder, const Step& ste
     for (const Segment& segment : batch.segments().list()) {
       result.num_tokens += segment.padding ? 0 : segment.length;
     }
-    result.flops += decoder.training_flops(batch.segments());
+    result.flops += decoder.training_flops(batch.segments(), batch.num_targets());
     ++result.segments_built;
     result.segments_used += batch.segment_uses();
   }

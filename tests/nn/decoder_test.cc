@@ -283,12 +283,14 @@ TEST(Decoder, Flops) {
   const double weights = 2 * (2 * 1024 + 2 * 512 + 3 * 1280) + 2048;
   // Per layer and segment: scores and values, each half of 2 * length^2 * 32.
   const double attention = 2 * 2 * (100 + 16) * 32;
-  EXPECT_EQ(llama.decoder.training_flops(segments), 3 * (2 * weights * 14 + attention));
+  EXPECT_EQ(llama.decoder.training_flops(segments, 14), 3 * (2 * weights * 14 + attention));
+  // The head works for tokens with a target.
+  EXPECT_EQ(llama.decoder.training_flops(segments, 4), 3 * (2 * weights * 14 - 2 * 2048.0 * 10 + attention));
   // Per token: 6 * weights + 6 * layers * length * width of the heads.
   EXPECT_EQ(llama.decoder.training_flops_per_token(100), 6 * weights + 6.0 * 2 * 100 * 32);
   // Frozen: no gradient of the weights.
   const TinyDecoder frozen(llama_spec(), DType::f32, 1, false);
-  EXPECT_EQ(frozen.decoder.training_flops(segments), 2 * 2 * weights * 14 + 3 * attention);
+  EXPECT_EQ(frozen.decoder.training_flops(segments, 14), 2 * 2 * weights * 14 + 3 * attention);
   EXPECT_EQ(frozen.decoder.full_training_flops_per_token(100), llama.decoder.training_flops_per_token(100));
   const TinyDecoder gpt2(gpt2_spec());
   EXPECT_EQ(gpt2.decoder.training_flops_per_token(100),
@@ -296,7 +298,7 @@ TEST(Decoder, Flops) {
   // Two of three layers see 6 keys of a sample of 10.
   const TinyDecoder gemma(gemma_spec());
   const Segments ten(std::vector<std::int32_t>{10}, std::vector<std::int64_t>{0}, 10);
-  EXPECT_EQ(gemma.decoder.training_flops(ten),
+  EXPECT_EQ(gemma.decoder.training_flops(ten, 10),
             3 * (2 * (3 * (2 * 1024 + 2 * 512 + 3 * 1280) + 2048) * 10.0 + 2 * (100 + 2 * (100 - 16)) * 32));
 }
 

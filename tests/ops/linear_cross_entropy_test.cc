@@ -78,6 +78,22 @@ TEST(LinearCrossEntropy, LossesAndGradients) {
   }
 }
 
+// Masked prompts: the rows of the few targets are gathered, their gradient goes back to where they were.
+TEST(LinearCrossEntropy, FewTargetsAmongManyTokens) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Rng rng(9, "few");
+    const Batch random = odd_batch(200, 23, rng);
+    std::vector<std::int32_t> labels(200, kIgnoreLabel);
+    std::vector<float> weights(200, 0.0f);
+    for (const std::size_t t : {0, 63, 64, 199}) {
+      labels[t] = static_cast<std::int32_t>(t) % 23;
+      weights[t] = 0.5f + static_cast<float>(t) / 100;
+    }
+    const Batch batch(random.tokens(), labels, weights, random.segments());
+    check_op(head_case(dtype, batch, 17, 23, 0, rng), dtype);
+  }
+}
+
 TEST(LinearCrossEntropy, ChunksGiveTheSame) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Rng rng(8, "chunks");

@@ -71,6 +71,7 @@ TEST(Rotary, TokensReadTheRowsTheyAreGiven) {
   const Batch batch({1, 1}, {0, 0}, {1, 1},
                     Segments(std::vector<std::int32_t>{2}, std::vector<std::int64_t>{0}, 2));
   table.rows = {3, 0};
+  table.generation = batch.segments().generation();
   Doubles x(2, 2);
   x.at(0, 0) = x.at(1, 0) = 1;
   const Doubles y = doubles_of(rotary(env.context, {env.tensor(x)}, batch, table, 1, 2).data.view());
