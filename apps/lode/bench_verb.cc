@@ -5,6 +5,7 @@
 #include "core/fail.h"
 #include "core/file.h"
 #include "train/bench.h"
+#include "train/bench_ab.h"
 #include "verbs.h"
 
 namespace lode {
@@ -17,6 +18,8 @@ struct BenchArguments {
   std::string recompute, offload_dir, offload_buffers = "two";
   std::int64_t recompute_interval = 2;
   TrainBenchOptions train;
+  std::vector<std::string> recipe;
+  AbOptions ab;
 };
 
 void gemm(const BenchArguments& arguments) {
@@ -63,6 +66,14 @@ void train(const BenchArguments& arguments) {
   std::fputs(arguments.json ? (result.to_json().dump(2) + "\n").c_str() : result.text().c_str(), stdout);
 }
 
+void ab(const BenchArguments& arguments) {
+  const auto results = bench_ab(real_files(), "/proc/self/exe", arguments.recipe, arguments.ab);
+  if (!arguments.json) return (void)std::fputs(ab_table(results).c_str(), stdout);
+  Json json = Json::array();
+  for (const AbResult& result : results) json.push_back(result.to_json());
+  std::printf("%s\n", json.dump(2).c_str());
+}
+
 }  // namespace
 
 void add_bench_verb(CLI::App& app) {
@@ -105,6 +116,19 @@ void add_bench_verb(CLI::App& app) {
       ->capture_default_str();
   train_command->add_flag("--f32", arguments->f32, "f32 instead of bf16 mixed precision");
   train_command->callback([arguments] { train(*arguments); });
+
+  CLI::App* ab_command =
+      verb->add_subcommand("ab", "A recipe with each optimisation off and on in turn: speed, memory, loss");
+  ab_command->add_flag("--json", arguments->json, "print JSON");
+  ab_command->add_option("recipe", arguments->recipe, "a recipe's path, then key=value ...")->required();
+  ab_command->add_option("--only", arguments->ab.only, "these alone (may be given several times)");
+  ab_command->add_option("--steps", arguments->ab.steps, "steps of each run; the first is not timed")
+      ->check(CLI::Range(2, 10000))
+      ->capture_default_str();
+  ab_command->add_option("--rounds", arguments->ab.rounds, "times that off and on take turns")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  ab_command->callback([arguments] { ab(*arguments); });
 }
 
 }  // namespace lode
