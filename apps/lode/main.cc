@@ -41,6 +41,7 @@ int run(int argc, char** argv) {
   lode::add_recipe_verb(app);
   lode::add_data_verb(app);
   lode::add_model_verb(app);
+  lode::add_plan_verb(app);
   lode::add_train_verb(app, {argv, static_cast<std::size_t>(argc)});
   lode::add_eval_verb(app);
   lode::add_generate_verb(app);

@@ -17,6 +17,7 @@ void add_eval_verb(CLI::App& app);
 void add_export_verb(CLI::App& app);
 void add_generate_verb(CLI::App& app);
 void add_model_verb(CLI::App& app);
+void add_plan_verb(CLI::App& app);
 void add_recipe_verb(CLI::App& app);
 void add_tokenizer_verb(CLI::App& app);
 // command_line is kept in the run's record.

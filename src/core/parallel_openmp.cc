@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "core/parallel.h"
+#include "core/rehearsal.h"
 
 namespace lode {
 namespace {
@@ -34,7 +35,7 @@ class FirstException {
 
 void parallel_for(int threads, std::int64_t n, std::int64_t grain,
                   FunctionRef<void(std::int64_t, std::int64_t)> body) {
-  if (n <= 0) return;
+  if (n <= 0 || Rehearsal::active()) return;
   const std::int64_t parts = std::min<std::int64_t>(threads, n / std::max<std::int64_t>(grain, 1));
   if (parts <= 1 || omp_in_parallel()) {
     body(0, n);
@@ -49,7 +50,7 @@ void parallel_for(int threads, std::int64_t n, std::int64_t grain,
 }
 
 void parallel_tasks(int threads, std::int64_t n, FunctionRef<void(std::int64_t, int)> body) {
-  if (n <= 0) return;
+  if (n <= 0 || Rehearsal::active()) return;
   const int parts = static_cast<int>(std::min<std::int64_t>(threads, n));
   if (parts <= 1 || omp_in_parallel()) {
     for (std::int64_t task = 0; task < n; ++task) body(task, 0);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "core/rehearsal.h"
 
 namespace lode {
 namespace {
@@ -38,7 +39,7 @@ void run_on(int parts, const Body& body) {
 
 void parallel_for(int threads, std::int64_t n, std::int64_t grain,
                   FunctionRef<void(std::int64_t, std::int64_t)> body) {
-  if (n <= 0) return;
+  if (n <= 0 || Rehearsal::active()) return;
   const std::int64_t parts = std::min<std::int64_t>(threads, n / std::max<std::int64_t>(grain, 1));
   if (parts <= 1 || in_parallel) {
     body(0, n);
@@ -48,7 +49,7 @@ void parallel_for(int threads, std::int64_t n, std::int64_t grain,
 }
 
 void parallel_tasks(int threads, std::int64_t n, FunctionRef<void(std::int64_t, int)> body) {
-  if (n <= 0) return;
+  if (n <= 0 || Rehearsal::active()) return;
   const int parts = static_cast<int>(std::min<std::int64_t>(threads, n));
   if (parts <= 1 || in_parallel) {
     for (std::int64_t task = 0; task < n; ++task) body(task, 0);

@@ -9,6 +9,7 @@
 
 #include "core/fail.h"
 #include "core/file.h"
+#include "core/rehearsal.h"
 
 namespace lode {
 namespace {
@@ -68,9 +69,22 @@ class RealScratch : public ScratchFile {
   bool direct_;
 };
 
+// Of a rehearsal: what is written goes nowhere.
+class Nowhere : public ScratchFile {
+ public:
+  explicit Nowhere(bool direct) : direct_(direct) {}
+  void write(std::uint64_t, std::span<const std::byte>) override {}
+  void read(std::uint64_t, std::span<std::byte>) override {}
+  bool direct() const override { return direct_; }
+
+ private:
+  bool direct_;
+};
+
 }  // namespace
 
 std::unique_ptr<ScratchFile> open_scratch(const std::string& folder, bool direct) {
+  if (Rehearsal::active()) return std::make_unique<Nowhere>(direct);
   return std::make_unique<RealScratch>(folder, direct);
 }
 

@@ -49,7 +49,9 @@ std::string large_pages(FileSystem& files) {
 }  // namespace
 
 Engine::Engine(const EngineOptions& options)
-    : workspace_(memory_), context_{.memory = memory_, .facts = facts_, .kernel = {1, &workspace_}} {
+    : memory_(options.memory_limit),
+      workspace_(memory_),
+      context_{.memory = memory_, .facts = facts_, .kernel = {1, &workspace_}} {
   const int available = available_threads();
   const int threads = options.threads > 0 ? options.threads : available;
   context_.kernel.threads = threads;

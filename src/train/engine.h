@@ -15,6 +15,7 @@ struct EngineOptions {
   bool pure_bf16 = false;    // with bf16: trained weights have no f32 masters
   bool fp16 = false;         // asked for; computed in f32
   std::uint64_t seed = 0;
+  std::size_t memory_limit = 0;  // of what is mapped for tensors, bytes; 0: none
 };
 
 // Makes the choices that every run makes and their facts: threads, instruction set, precision, large pages.

@@ -247,6 +247,17 @@ OptimizerOptions optimizer_options(const Recipe& recipe, std::int64_t head_size)
   return options;
 }
 
+std::unique_ptr<ParameterUpdater> make_updater(Context& context, const Recipe& recipe,
+                                               ParameterList& parameters, const OptimizerOptions& options) {
+  std::unique_ptr<StateStore> store;
+  if (!recipe.optim_offload_dir.empty())
+    store = std::make_unique<StateStore>(recipe.optim_offload_dir, parameters.all().size());
+  const auto rounding = recipe.pure_bf16_rounding == Recipe::Rounding::kahan ? WeightRounding::kahan
+                                                                             : WeightRounding::stochastic;
+  return std::make_unique<ParameterUpdater>(context, parameters, make_optimizer(options), rounding,
+                                            std::move(store));
+}
+
 void check_optimizer_targets(const OptimizerOptions& options, const ParameterList& parameters) {
   const auto* targets = targets_of(options);
   if (targets == nullptr) return;

@@ -14,6 +14,10 @@ std::string optimizer_name(const Recipe& recipe);
 // head_size: of the model's q_proj and k_proj. Throws Error(usage) for optim_args that the optimizer has not.
 OptimizerOptions optimizer_options(const Recipe& recipe, std::int64_t head_size);
 
+// With the recipe's rounding of weights and its place for the state.
+std::unique_ptr<ParameterUpdater> make_updater(Context& context, const Recipe& recipe,
+                                               ParameterList& parameters, const OptimizerOptions& options);
+
 // Throws Error(usage) when a target names no module that is trained.
 void check_optimizer_targets(const OptimizerOptions& options, const ParameterList& parameters);
 

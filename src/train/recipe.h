@@ -58,6 +58,7 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   std::vector<std::string> lora_target = {"all"};
   std::vector<std::string> additional_target;  // modules that are trained whole beside the adapter
   bool use_rslora = false;
+  std::string memory_limit = "auto";         // of the process; see train/memory_plan.h
   std::int64_t freeze_trainable_layers = 2;  // the last ones; negative: the first ones
   std::vector<std::string> freeze_trainable_modules = {"all"};
   std::vector<std::string> freeze_extra_modules;

@@ -15,6 +15,7 @@
 #include "optim/schedule.h"
 #include "train/activation_setup.h"
 #include "train/data_setup.h"
+#include "train/memory_plan.h"
 #include "train/model_setup.h"
 #include "train/run_folder.h"
 #include "train/run_state.h"
@@ -55,14 +56,13 @@ class Trainer {
   // trainer_start.cc
   void read_parts();
   void make_state();
+  void plan_run();
   void make_model();
   void show_coverage() const;
   void scan_weights();
   void load_optimizer();
   void open_records();
   RunInfo run_info();
-  std::uint64_t planned_gradient_bytes() const;
-  std::uint64_t planned_state_bytes() const;
   void make_updater();
   // trainer_save.cc
   bool evaluate_sets();  // true: the best so far
@@ -84,6 +84,7 @@ class Trainer {
   std::optional<ModelParts> parts_;
   std::string model_path_;   // a hub id resolved
   Activations activations_;  // before the decoder, whose tapes refer to it
+  MemoryPlan plan_;
   std::unique_ptr<Decoder> decoder_;
   DataSets data_;
   std::unique_ptr<StepLoader> loader_;  // null when streaming

@@ -10,6 +10,7 @@
 #include "models/weights.h"
 #include "train/chat_setup.h"
 #include "train/optimizer_setup.h"
+#include "train/planned_run.h"
 #include "train/trainer.h"
 
 namespace lode {
@@ -59,6 +60,11 @@ Schedule make_schedule(const Recipe& recipe, std::int64_t total_steps) {
   return schedule;
 }
 
+EngineOptions with_memory_limit(EngineOptions options, const Recipe& recipe) {
+  options.memory_limit = tensor_limit(memory_limit_bytes(recipe.memory_limit));
+  return options;
+}
+
 }  // namespace
 
 Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::string> command_line, Log& log)
@@ -66,11 +72,7 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
       recipe_(recipe),
       command_line_(std::move(command_line)),
       log_(log),
-      engine_({.threads = static_cast<int>(recipe.num_threads),
-               .bf16 = recipe.pure_bf16 ? std::optional(true) : recipe.bf16,
-               .pure_bf16 = recipe.pure_bf16,
-               .fp16 = recipe.fp16,
-               .seed = static_cast<std::uint64_t>(recipe.seed)}) {
+      engine_(with_memory_limit(engine_options(recipe), recipe)) {
   require_recipe_files(files_, recipe_);
   folder_.emplace(files_, recipe_, engine_.threads(), log_);
   for (const std::string& notice : recipe_.notices) log_.info("{}", notice);
@@ -92,6 +94,7 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
                            std::ceil(recipe_.num_train_epochs * static_cast<double>(steps_per_epoch_)));
   schedule_ = make_schedule(recipe_, total_steps_);
   make_state();
+  plan_run();
   make_model();
   if (recipe_.use_badam) make_updater();  // it says which layers have gradients
   decoder_->parameters().allocate_gradients(recipe_.optim_in_backward);
@@ -236,46 +239,22 @@ void Trainer::make_state() {
   if (data_.stream) data_.stream->seek(state_.stream);
 }
 
+// Before weights are read: a run that does not fit ends here.
+void Trainer::plan_run() {
+  const Rows* rows = data_.train.get();
+  plan_ = plan_memory(files_, recipe_, *parts_, model_path_,
+                      largest_step(recipe_, rows, parts_->config.spec.vocab_size));
+  require_fits(files_, recipe_, *parts_, model_path_, rows, plan_, memory_limit_bytes(recipe_.memory_limit));
+}
+
 void Trainer::make_updater() {
   if (updater_) return;
   const ParameterList& parameters = decoder_->parameters();
   const OptimizerOptions options = optimizer_options(recipe_, decoder_->spec().head_dim);
   check_optimizer_targets(options, parameters);
-  std::unique_ptr<StateStore> store;
-  if (!recipe_.optim_offload_dir.empty())
-    store = std::make_unique<StateStore>(recipe_.optim_offload_dir, parameters.all().size());
   const std::string coverage = describe_optimizer_coverage(options, parameters);
   if (!coverage.empty()) log_.info("{}: {}", optimizer_name(recipe_), coverage);
-  const auto rounding = recipe_.pure_bf16_rounding == Recipe::Rounding::kahan ? WeightRounding::kahan
-                                                                              : WeightRounding::stochastic;
-  updater_ = std::make_unique<ParameterUpdater>(engine_.context(), decoder_->parameters(),
-                                                make_optimizer(options), rounding, std::move(store));
-}
-
-std::uint64_t Trainer::planned_state_bytes() const {
-  if (updater_->store() == nullptr) return updater_->state_bytes();
-  // In memory are one parameter's, the next one's and two that are being written.
-  std::int64_t largest = 0;
-  for (const Parameter& parameter : decoder_->parameters().all()) {
-    if (parameter.trainable()) largest = std::max(largest, parameter.numel());
-  }
-  const double share =
-      4.0 * static_cast<double>(largest) / static_cast<double>(decoder_->parameters().trainable_numel());
-  return static_cast<std::uint64_t>(static_cast<double>(updater_->state_bytes()) * std::min(1.0, share));
-}
-
-// Of the run; with optim_in_backward a gradient lives until its update, and the head's, which the forward
-// makes, beside the largest other one.
-std::uint64_t Trainer::planned_gradient_bytes() const {
-  std::uint64_t total = 0, largest = 0, second = 0;
-  for (const auto& storage : decoder_->parameters().storages()) {
-    if (storage->gradient() == nullptr) continue;
-    const auto bytes = 4 * static_cast<std::uint64_t>(storage->rows() * storage->cols());
-    total += bytes;
-    second = std::max(second, std::min(largest, bytes));
-    largest = std::max(largest, bytes);
-  }
-  return recipe_.optim_in_backward ? largest + second : total;
+  updater_ = lode::make_updater(engine_.context(), recipe_, decoder_->parameters(), options);
 }
 
 void Trainer::load_optimizer() {
@@ -348,13 +327,8 @@ RunInfo Trainer::run_info() {
                              {"micro_batches", recipe_.gradient_accumulation_steps},
                              {"row_tokens", recipe_.cutoff_len}});
   info.recipe = recipe_.to_json();
-  const auto held =
-      static_cast<std::uint64_t>(engine_.memory().use().current[static_cast<int>(MemoryTag::weights)]);
-  const auto n = static_cast<std::uint64_t>(info.trainable_parameters);
   make_updater();
-  info.memory_plan = {
-      {"weights", held}, {"gradients", planned_gradient_bytes()}, {"optimizer", planned_state_bytes()}};
-  if (engine_.dtype() == DType::bf16 && !recipe_.pure_bf16) info.memory_plan.push_back({"derived", 2 * n});
+  info.memory_plan = plan_.rows();
   return info;
 }
 

@@ -117,6 +117,7 @@ const std::vector<Sample> kSamples = {
     {"badam_start_block", "3", "use_badam: true\n"},
     {"badam_switch_mode", "random", "use_badam: true\n"},
     {"badam_switch_interval", "10", "use_badam: true\n"},
+    {"memory_limit", "6GiB", ""},
     {"learning_rate", "1e-3", ""},
     {"weight_decay", "0.1", ""},
     {"adam_beta1", "0.8", ""},

@@ -1,0 +1,130 @@
+// The search for what makes a run fit.
+#include <algorithm>
+#include <functional>
+
+#include "train/memory_plan.h"
+
+namespace lode {
+namespace {
+
+// Processors differ, but not much in this: products do some twenty FLOPs in the time of a byte from memory.
+constexpr double kFlopsPerByte = 20;
+
+struct Change {
+  std::vector<std::string> text;  // empty: as it is
+  std::function<void(Recipe&)> apply;
+};
+
+std::vector<Change> batch_changes(const Recipe& recipe) {
+  std::vector<Change> out{{}};
+  std::int64_t rows = recipe.per_device_train_batch_size, times = recipe.gradient_accumulation_steps;
+  while (rows % 2 == 0) {
+    rows /= 2;
+    times *= 2;
+    out.push_back(
+        {{format("per_device_train_batch_size={}", rows), format("gradient_accumulation_steps={}", times)},
+         [rows, times](Recipe& r) {
+           r.per_device_train_batch_size = rows;
+           r.gradient_accumulation_steps = times;
+         }});
+  }
+  return out;
+}
+
+std::vector<Change> optimizer_changes(const Recipe& recipe) {
+  std::vector<Change> out{{}};
+  const bool plain = !recipe.use_galore && !recipe.use_apollo && !recipe.use_badam && !recipe.use_muon &&
+                     !recipe.use_adam_mini;
+  if (plain && recipe.optim == "adamw_torch" && recipe.optim_args.empty())
+    out.push_back({{"optim=adamw_8bit"}, [](Recipe& r) { r.optim = "adamw_8bit"; }});
+  return out;
+}
+
+std::vector<Change> activation_changes(const Recipe& recipe) {
+  using A = Recipe::Activations;
+  std::vector<Change> out{{}};
+  if (recipe.activation_policy != A::keep) return out;
+  const auto recompute = [](Recipe::RecomputeKind kind) {
+    return [kind](Recipe& r) {
+      r.activation_policy = A::recompute;
+      r.recompute = kind;
+    };
+  };
+  out.push_back(
+      {{"activation_policy=recompute", "recompute=selective"}, recompute(Recipe::RecomputeKind::selective)});
+  out.push_back({{"activation_policy=recompute"}, recompute(Recipe::RecomputeKind::full)});
+  out.push_back({{"activation_policy=offload"}, [](Recipe& r) { r.activation_policy = A::offload; }});
+  return out;
+}
+
+std::vector<Change> base_changes(const Recipe& recipe) {
+  std::vector<Change> out{{}};
+  if (recipe.finetuning_type != Recipe::Tuning::lora) return out;
+  for (const std::int64_t bits : {8, 4}) {
+    if (recipe.quantization_bit && *recipe.quantization_bit <= bits) continue;
+    out.push_back({{format("quantization_bit={}", bits)}, [bits](Recipe& r) { r.quantization_bit = bits; }});
+  }
+  return out;
+}
+
+// Time of the same samples, in FLOPs of products.
+double work_of(const Recipe& recipe, const MemoryPlan& plan, const Step& step) {
+  const auto times = static_cast<double>(recipe.gradient_accumulation_steps) /
+                     static_cast<double>(step.micro_batches.size());
+  return times * (plan.step_flops + kFlopsPerByte * plan.step_bytes);
+}
+
+}  // namespace
+
+std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                                         const std::string& model_path, const Rows* rows, std::size_t limit,
+                                         std::size_t count) {
+  const auto planned = [&](const Recipe& changed, double& work) {
+    const Step step = largest_step(changed, rows, parts.config.spec.vocab_size);
+    const MemoryPlan plan = plan_memory(files, changed, parts, model_path, step);
+    work = work_of(changed, plan, step);
+    return plan.peak();
+  };
+  double before = 0;
+  const std::size_t peak_before = planned(recipe, before);
+  std::vector<MemoryFix> fixes;
+  const std::vector<std::vector<Change>> dimensions = {batch_changes(recipe), activation_changes(recipe),
+                                                       optimizer_changes(recipe), base_changes(recipe)};
+  std::size_t combinations = 1;
+  for (const auto& changes : dimensions) combinations *= changes.size();
+  // The first changes nothing.
+  for (std::size_t number = 1; number < combinations; ++number) {
+    Recipe changed = recipe;
+    MemoryFix fix;
+    std::size_t rest = number;
+    for (const auto& changes : dimensions) {
+      const Change& change = changes[rest % changes.size()];
+      rest /= changes.size();
+      fix.changes.insert(fix.changes.end(), change.text.begin(), change.text.end());
+      if (change.apply) change.apply(changed);
+    }
+    double work = 0;
+    fix.peak = planned(changed, work);
+    fix.slow_down = before > 0 ? work / before : 1;
+    if (fix.peak < peak_before) fixes.push_back(std::move(fix));
+  }
+  const auto end =
+      std::partition(fixes.begin(), fixes.end(), [&](const MemoryFix& fix) { return fix.peak <= limit; });
+  if (end == fixes.begin()) {  // none fits
+    std::ranges::sort(fixes, {}, &MemoryFix::peak);
+    if (fixes.size() > 1) fixes.resize(1);
+    return fixes;
+  }
+  fixes.erase(end, fixes.end());
+  // The cheapest; of equally cheap ones the least to change, then the least memory.
+  std::ranges::sort(fixes, [](const MemoryFix& a, const MemoryFix& b) {
+    const auto cost = [](const MemoryFix& fix) {
+      return static_cast<std::int64_t>(fix.slow_down * 100 + 0.5);
+    };
+    return std::tuple(cost(a), a.changes.size(), a.peak) < std::tuple(cost(b), b.changes.size(), b.peak);
+  });
+  if (fixes.size() > count) fixes.resize(count);
+  return fixes;
+}
+
+}  // namespace lode

@@ -1,0 +1,184 @@
+#include "train/memory_plan.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/fail.h"
+#include "core/rehearsal.h"
+#include "kernels/matmul.h"
+#include "observe/system.h"
+#include "train/planned_run.h"
+
+namespace lode {
+namespace {
+
+// Measured beside the tags over many recipes: code and libraries 20 MB, kernels made at run time, stacks,
+// caches of the allocator; tokenizer and data come on top.
+constexpr std::size_t kProgram = std::size_t{64} << 20;
+
+std::vector<std::int64_t> largest_rows(const Rows& rows, std::int64_t count) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows.size()));
+  std::iota(order.begin(), order.end(), 0);
+  const auto kept = std::min<std::size_t>(order.size(), static_cast<std::size_t>(count));
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                    [&](std::int64_t a, std::int64_t b) { return rows.num_tokens(a) > rows.num_tokens(b); });
+  order.resize(kept);
+  return order;
+}
+
+Batch full_rows(const Recipe& recipe, std::int64_t vocabulary) {
+  const auto length = static_cast<std::int32_t>(recipe.cutoff_len);
+  std::vector<std::int32_t> lengths(static_cast<std::size_t>(recipe.per_device_train_batch_size), length);
+  std::vector<std::int64_t> ids(lengths.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  return make_batch(lengths, ids, [&](std::size_t, std::int32_t* out) {
+    for (std::int32_t i = 0; i < length; ++i) out[i] = static_cast<std::int32_t>(i % vocabulary);
+  });
+}
+
+LargestBatch describe(const Batch& batch) {
+  LargestBatch out{.tokens = batch.num_tokens()};
+  for (const Segment& segment : batch.segments().list()) {
+    if (segment.padding) continue;
+    ++out.samples;
+    out.longest = std::max<std::int64_t>(out.longest, segment.length);
+  }
+  return out;
+}
+
+}  // namespace
+
+Step largest_step(const Recipe& recipe, const Rows* rows, std::int64_t vocabulary) {
+  Step step;
+  const std::int64_t micro_batches = std::min<std::int64_t>(recipe.gradient_accumulation_steps, 2);
+  for (std::int64_t i = 0; i < micro_batches; ++i) {
+    if (rows != nullptr && rows->size() > 0) {
+      step.micro_batches.push_back(
+          make_batch(*rows, largest_rows(*rows, recipe.per_device_train_batch_size)));
+    } else {
+      step.micro_batches.push_back(full_rows(recipe, vocabulary));
+    }
+    step.num_targets += step.micro_batches.back().num_targets();
+  }
+  return step;
+}
+
+MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                       const std::string& model_path, const Step& largest) {
+  const Rehearsal rehearsal;
+  PlannedRun run(files, recipe, parts, model_path);
+  Context& context = run.engine().context();
+  Profile profile;
+  // The second one meets what the first has left in the pool.
+  for (int i = 0; i < 2; ++i) {
+    context.profile = i == 0 ? nullptr : &profile;
+    run.step(largest);
+  }
+  // As the run does once a minute, for the utilisation that it shows.
+  measure_matmul_peak(context.kernel, context.memory, context.dtype, false);
+  MemoryPlan plan{.use = context.memory.use(), .program = kProgram};
+  plan.largest = describe(largest.micro_batches.front());
+  for (const auto& [op, cost] : profile.ops()) {
+    plan.step_flops += cost.flops;
+    plan.step_bytes += cost.bytes;
+  }
+  return plan;
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> MemoryPlan::rows() const {
+  std::vector<std::pair<std::string, std::uint64_t>> out;
+  std::size_t tags = 0;
+  for (int t = 0; t < kNumMemoryTags; ++t) {
+    const std::size_t bytes = use.peak[static_cast<std::size_t>(t)];
+    tags += bytes;
+    if (bytes != 0) out.emplace_back(name_of(static_cast<MemoryTag>(t)), bytes);
+  }
+  // Peaks of tags are at moments of their own: together they can be more than was ever mapped.
+  if (use.reserved > tags) out.emplace_back("pool", use.reserved - tags);
+  out.emplace_back("program", program);
+  return out;
+}
+
+Json MemoryPlan::to_json() const {
+  Json table = Json::object();
+  for (const auto& [name, bytes] : rows()) table[name] = static_cast<std::int64_t>(bytes);
+  return Json::object({{"bytes", table},
+                       {"peak", static_cast<std::int64_t>(peak())},
+                       {"largest_micro_batch", Json::object({{"tokens", largest.tokens},
+                                                             {"samples", largest.samples},
+                                                             {"longest_sample", largest.longest}})},
+                       {"step_flops", step_flops}});
+}
+
+std::vector<std::string> MemoryPlan::lines() const {
+  std::vector<std::string> out;
+  for (const auto& [name, bytes] : rows()) {
+    const char* note = name == "pool"      ? "  rounding, and blocks kept for reuse"
+                       : name == "program" ? "  code, libraries, tokenizer, data"
+                                           : "";
+    out.push_back(format("{:<14} {:>12}{}", name, format_bytes(bytes), note));
+  }
+  out.push_back(format("{:<14} {:>12}", "peak", format_bytes(peak())));
+  out.push_back(format("largest micro-batch: {} tokens in {} samples, the longest of {}", largest.tokens,
+                       largest.samples, largest.longest));
+  return out;
+}
+
+std::size_t memory_limit_bytes(const std::string& text) {
+  if (text.empty() || text == "none") return 0;
+  const SystemInfo system = read_system();
+  if (text == "auto") return static_cast<std::size_t>(0.95 * static_cast<double>(system.available_memory));
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end == nullptr ? "" : end;
+  const std::pair<const char*, double> units[] = {{"%", static_cast<double>(system.total_memory) / 100},
+                                                  {"B", 1},
+                                                  {"KiB", 1024.0},
+                                                  {"MiB", 1048576.0},
+                                                  {"GiB", 1073741824.0},
+                                                  {"TiB", 1099511627776.0},
+                                                  {"KB", 1e3},
+                                                  {"MB", 1e6},
+                                                  {"GB", 1e9},
+                                                  {"TB", 1e12}};
+  for (const auto& [name, size] : units) {
+    if (end != text.c_str() && unit == name && value > 0 && value * size < 1e18)
+      return static_cast<std::size_t>(value * size);
+  }
+  fail(ErrorKind::usage,
+       "memory_limit: expected a size (6GiB, 800MB), a share of this machine's memory (80%), auto or none; "
+       "found \"{}\"",
+       text);
+}
+
+std::size_t tensor_limit(std::size_t process_limit) {
+  if (process_limit == 0) return 0;
+  return process_limit > kProgram ? process_limit - kProgram : 1;
+}
+
+void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                  const std::string& model_path, const Rows* rows, const MemoryPlan& plan,
+                  std::size_t limit) {
+  if (limit == 0 || plan.peak() <= limit) return;
+  std::string text =
+      format("the run needs {}, memory_limit allows {}", format_bytes(plan.peak()), format_bytes(limit));
+  for (const std::string& line : plan.lines()) text += "\n  " + line;
+  const auto fixes = find_memory_fixes(files, recipe, parts, model_path, rows, limit);
+  if (fixes.empty()) {
+    text +=
+        "\nno change of batch, optimizer or quantisation makes it need less: use a smaller model or "
+        "cutoff_len";
+  } else if (fixes.front().peak > limit) {
+    text += "\nno change is enough; the nearest:";
+  } else {
+    text += "\nwhat makes it fit, cheapest first:";
+  }
+  for (const MemoryFix& fix : fixes) {
+    std::string changes;
+    for (const std::string& change : fix.changes) changes += (changes.empty() ? "" : " ") + change;
+    text += format("\n  {}: {}, {:.2f} x the time", changes, format_bytes(fix.peak), fix.slow_down);
+  }
+  fail(ErrorKind::memory, "{}", text);
+}
+
+}  // namespace lode

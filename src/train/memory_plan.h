@@ -1,0 +1,66 @@
+// What a run will hold, known before anything is held: its largest step is rehearsed, with all the memory and
+// none of the arithmetic, so the table is the allocator's own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "autograd/profile.h"
+#include "data/loader.h"
+#include "train/data_setup.h"
+#include "train/model_setup.h"
+
+namespace lode {
+
+// The largest micro-batch that a run can meet.
+struct LargestBatch {
+  std::int64_t tokens = 0;  // padding included
+  std::int64_t samples = 0;
+  std::int64_t longest = 0;  // tokens of its longest sample
+};
+
+struct MemoryPlan {
+  MemoryUse use;            // peaks by tag; reserved: all that is mapped, blocks kept for reuse included
+  std::size_t program = 0;  // resident beside the tags: code, libraries, tokenizer, data
+  LargestBatch largest;
+  double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
+
+  std::size_t peak() const { return use.reserved + program; }
+  // Bytes by tag, then "pool" (rounding, and blocks kept for reuse) and "program".
+  std::vector<std::pair<std::string, std::uint64_t>> rows() const;
+  Json to_json() const;
+  std::vector<std::string> lines() const;  // the table
+};
+
+// The step that needs most: the rows with most tokens in one micro-batch; a second one when gradients are
+// accumulated. Without rows (streams, or data that is not prepared) full rows of one sample each.
+Step largest_step(const Recipe& recipe, const Rows* rows, std::int64_t vocabulary);
+
+// Throws as making the model and the optimizer does. Takes next to no memory itself.
+MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                       const std::string& model_path, const Step& largest);
+
+// A change of the recipe that needs less, and what it costs.
+struct MemoryFix {
+  std::vector<std::string> changes;  // "optim=adamw_8bit", as on the command line
+  std::size_t peak = 0;
+  double slow_down = 1;  // predicted, of a step with the same samples
+};
+
+// Combinations of changes that keep what is learned nearly the same and fit the limit, the cheapest first, at
+// most `count`; when none fits, the one that needs least.
+std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                                         const std::string& model_path, const Rows* rows, std::size_t limit,
+                                         std::size_t count = 5);
+
+// Bytes that `memory_limit` allows: "6GiB", "80%" of the memory of machine or container, "auto": 95 % of what
+// is available now; 0: no limit ("none"). Throws Error(usage) on anything else.
+std::size_t memory_limit_bytes(const std::string& text);
+// What of a process's limit is left for tensors; 0: no limit.
+std::size_t tensor_limit(std::size_t process_limit);
+
+// Throws Error(memory) with the table and the changes that help when the plan is above the limit.
+void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                  const std::string& model_path, const Rows* rows, const MemoryPlan& plan, std::size_t limit);
+
+}  // namespace lode
