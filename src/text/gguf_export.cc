@@ -62,9 +62,8 @@ std::string filler(std::size_t id) {
 void add_tokens(const Tokenizer& tokenizer, const text::TokenizerState& state, GgufTokenizerData& data) {
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); id++) {
     const bool present = tokenizer.has_token(id);
-    const std::string unused = filler(static_cast<std::size_t>(id));
-    data.tokens.push_back(present ? tokenizer.token(id) : unused);
-    std::int32_t type = data.tokens.back() == unused ? kUnused : kNormal;
+    data.tokens.push_back(present ? tokenizer.token(id) : filler(static_cast<std::size_t>(id)));
+    std::int32_t type = present ? kNormal : kUnused;
     if (!state.model.byte_level && text::byte_of_token(data.tokens.back()) >= 0) type = kByte;
     data.token_types.push_back(type);
   }

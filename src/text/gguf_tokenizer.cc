@@ -12,7 +12,7 @@
 namespace lode {
 namespace {
 
-constexpr std::int32_t kUnknown = 2, kControl = 3, kUserDefined = 4;
+constexpr std::int32_t kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5;
 constexpr const char* kSpace = "\u2581";
 
 using TokenIds = std::unordered_map<std::string_view, std::int32_t>;
@@ -82,6 +82,7 @@ class Builder {
       if (token.empty() || text::valid_utf8_prefix(token) != token.size()) {
         refuse("tokens", format("[{}] is {}", i, token.empty() ? "empty" : "not UTF-8"));
       }
+      if (type_of(i) == kUnused && token == format("[PAD{}]", i)) continue;  // no token: a row without one
       spec_.vocab.emplace_back(token, id);
       if (!ids_.emplace(token, id).second) refuse("tokens", format("\"{}\" appears twice", token));
       const std::int32_t type = type_of(i);

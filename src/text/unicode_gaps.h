@@ -27,7 +27,7 @@ struct OtherMarks {
   char32_t first, last;
   bool stripped;  // by the reference
 };
-inline constexpr int kNumOtherMarks = 65;
+inline constexpr int kNumOtherMarks = 77;
 extern const std::array<OtherMarks, kNumOtherMarks> kOtherMarks;  // ascending
 
 }  // namespace lode::text

@@ -123,6 +123,33 @@ TEST(GgufTokenizer, SavesAsTokenizerJson) {
   }
 }
 
+// Vocabularies have holes, and models more rows than tokens.
+TEST(GgufTokenizer, IdsWithoutATokenAreFilledAndDroppedAgain) {
+  Json document = small_document();
+  document["added_tokens"] =
+      Json(Json::Array{added_token(269, "<|end|>", true), added_token(272, "<x>", false)});
+  const Tokenizer tokenizer = load_document(document);
+  GgufTokenizerData data = gguf_tokenizer_data(tokenizer);
+  pad_gguf_tokens(data, 276);
+  ASSERT_EQ(data.tokens.size(), 276u);
+  ASSERT_EQ(data.token_types.size(), 276u);
+  for (const std::size_t id : {270u, 271u, 273u, 275u}) {
+    EXPECT_EQ(data.tokens[id], format("[PAD{}]", id));
+    EXPECT_EQ(data.token_types[id], 5);
+  }
+  EXPECT_EQ(data.tokens[272], "<x>");
+  EXPECT_TRUE(data.huggingface_json.empty());
+  const Tokenizer again = tokenizer_from_gguf(data, "model.gguf");
+  EXPECT_EQ(again.fingerprint(), tokenizer.fingerprint());
+  EXPECT_EQ(again.vocab_size(), 273);
+  EXPECT_FALSE(again.has_token(271));
+  // A token of that name that is used is one.
+  GgufTokenizerData used = byte_level_data();
+  used.tokens[261] = "[PAD261]";
+  used.token_types[261] = 1;
+  EXPECT_TRUE(tokenizer_from_gguf(used, "model.gguf").has_token(261));
+}
+
 TEST(GgufTokenizer, ThroughAFile) {
   const TempFolder folder;
   for (const auto& data : {byte_level_data(), sentencepiece_data()}) {

@@ -2,8 +2,9 @@
 disagree. Characters that its regular expressions know and PCRE2 does not, with a stand-in of the same general category
 and UTF-8 length; combining marks that its older NFC takes for starters; and what StripAccents takes for marks.
 
-Needs Python 3.11 (whose unicodedata is Unicode 14) and requirements.txt. Run from the repository's root.
+Needs Python 3.11 (whose unicodedata is Unicode 14), libutf8proc2 and requirements.txt. Run from the repository's root.
 """
+import ctypes
 import unicodedata
 
 from tokenizers import Regex, normalizers
@@ -76,10 +77,12 @@ def late_marks():
 
 def other_marks():
     strip = normalizers.StripAccents()
+    category = ctypes.CDLL("libutf8proc.so.2").utf8proc_category_string
+    category.restype = ctypes.c_char_p
     marks = {}
     for c in CODE_POINTS:
         stripped = strip.normalize_str(chr(c)) == ""
-        if stripped != (unicodedata.category(chr(c))[0] == "M"):
+        if stripped != category(c).startswith(b"M"):
             marks[c] = stripped
     return marks
 
