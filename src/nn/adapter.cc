@@ -127,7 +127,9 @@ std::optional<ParameterList::LoraPlan> ParameterList::plan_lora(const std::strin
   for (const auto& [entry, alpha] : spec.alphas) {
     if (names_module(entry, name)) plan.alpha = alpha;
   }
-  if (plan.rank < 1) fail(ErrorKind::usage, "{}: a LoRA rank of {}: it must be at least 1", name, plan.rank);
+  if (plan.rank < 1)
+    fail(spec.from_file ? ErrorKind::data : ErrorKind::usage, "{}: a LoRA rank of {}: it must be at least 1",
+         name, plan.rank);
   const auto rank = static_cast<double>(plan.rank);
   plan.scale = static_cast<float>(plan.alpha / (spec.rslora ? std::sqrt(rank) : rank));
   return plan;

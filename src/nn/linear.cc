@@ -1,5 +1,6 @@
 #include "nn/linear.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/profile.h"
@@ -30,6 +31,18 @@ Parameter vector_parameter(std::string name, std::int64_t size, InitKind kind) {
           .kind = ModuleKind::norm};
 }
 
+namespace {
+
+// A file's ranks decide about memory, whatever else is in it.
+void check_rank(const ParameterList& parameters, const std::string& module, std::int64_t rank,
+                std::int64_t most) {
+  if (rank <= most) return;
+  fail(parameters.policy().adapter->from_file ? ErrorKind::data : ErrorKind::usage,
+       "{}: a LoRA rank of {}: the matrix has no side of more than {}", module, rank, most);
+}
+
+}  // namespace
+
 Lora::Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64_t cols, ModuleKind kind) {
   // Kaiming's uniform bound with a = sqrt(5), as torch initialises its linear layers.
   const Init init_a{InitKind::uniform, 1 / std::sqrt(static_cast<double>(cols))};
@@ -40,6 +53,7 @@ Lora::Lora(ParameterList& parameters, const std::vector<Part>& parts, std::int64
     if (const auto plan = parameters.plan_lora(part.module, kind)) {
       if (plan->dropout < 0 || plan->dropout >= 1)
         fail(ErrorKind::usage, "lora_dropout is {}: it must be in [0, 1)", plan->dropout);
+      check_rank(parameters, part.module, plan->rank, std::max(part.rows, cols));
       dropout_ = plan->dropout;
       if (groups_.empty() || dropout_ > 0) {
         groups_.emplace_back();
@@ -125,6 +139,7 @@ Embedding::Embedding(ParameterList& parameters, const std::string& name, std::in
   const std::string module = parameters.all()[base].module();
   const auto plan = parameters.plan_lora(module, ModuleKind::embedding);
   if (!plan) return;
+  check_rank(parameters, module, plan->rank, std::max(vocabulary, width));
   Parameter a = matrix_parameter(module + ".lora_embedding_A", vocabulary, plan->rank, {InitKind::zeros},
                                  ModuleKind::embedding);
   a.layout = FileLayout::transposed;

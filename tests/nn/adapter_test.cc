@@ -181,6 +181,8 @@ TEST(Adapter, UnknownTargetsListThoseThatExist) {
   spec.additional_targets.clear();
   spec.rank = 0;
   EXPECT_NE(error_of(lora(spec)).find("rank of 0"), std::string::npos);
+  spec.rank = 41;  // beyond 40, the widest side but for the vocabulary's 64
+  EXPECT_NE(error_of(lora(spec)).find("rank of 41: the matrix has no side of more than"), std::string::npos);
 }
 
 TEST(Adapter, TargetsAreWholeNames) {
