@@ -65,7 +65,8 @@ void add_eval_verb(CLI::App& app) {
                    "a model folder, a GGUF file, a checkpoint or an adapter's folder")
       ->required();
   verb->add_option("data", arguments->recipe.dataset, "files, folders or globs")->required();
-  verb->add_option("--adapter", arguments->adapter, "a PEFT adapter on the model");
+  verb->add_option("--adapter", arguments->adapter,
+                   "an adapter on the model: a folder of PEFT's, or a GGUF file");
   verb->add_flag("--chat", arguments->chat, "the files hold chats or instructions: the loss of the answers");
   verb->add_option("--template", arguments->recipe.chat_template,
                    "with --chat, for a model that has no chat template");

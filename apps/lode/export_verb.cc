@@ -13,7 +13,7 @@ namespace lode {
 namespace {
 
 struct ExportArguments {
-  std::string model, adapter, format = "safetensors", type = "f16", dtype;
+  std::string model, adapter, format = "safetensors", type, dtype;
   double shard_gb = 5;
   int threads = 0;
   bool json = false;
@@ -26,7 +26,15 @@ void run(ExportArguments& arguments) {
        {ExportFormat::safetensors, ExportFormat::peft, ExportFormat::gguf, ExportFormat::gguf_lora}) {
     if (name_of(format) == arguments.format) options.format = format;
   }
-  const auto type = quant_format_from_name(arguments.type);
+  const bool gguf = options.format == ExportFormat::gguf;
+  const auto refuse = [&arguments](std::string_view option, std::string_view of) {
+    fail(ErrorKind::usage, "{} belongs to --format {}; this is {}", option, of, arguments.format);
+  };
+  if (!arguments.type.empty() && !gguf) refuse("--type", "gguf");
+  if (options.modelfile && !gguf) refuse("--modelfile", "gguf");
+  if (!arguments.dtype.empty() && options.format != ExportFormat::safetensors)
+    refuse("--dtype", "safetensors");
+  const auto type = quant_format_from_name(arguments.type.empty() ? "f16" : arguments.type);
   if (!type || !can_quantize(*type) || *type == QuantFormat::nf4 || *type == QuantFormat::int8) {
     fail(ErrorKind::usage, "--type: expected f32, f16, bf16, q8_0, q4_0 or q4_k, found {}", arguments.type);
   }
@@ -62,7 +70,8 @@ void add_export_verb(CLI::App& app) {
   verb->add_option("model", arguments->model,
                    "a model folder, a GGUF file, a checkpoint or an adapter's folder")
       ->required();
-  verb->add_option("--adapter", arguments->adapter, "a PEFT adapter on the model");
+  verb->add_option("--adapter", arguments->adapter,
+                   "an adapter on the model: a folder of PEFT's, or a GGUF file");
   verb->add_option(
           "--format", arguments->format,
           "safetensors: a folder, the adapter merged; peft: the adapter; gguf: a file, the adapter merged; "
@@ -70,8 +79,8 @@ void add_export_verb(CLI::App& app) {
       ->check(CLI::IsMember({"safetensors", "peft", "gguf", "gguf-lora"}))
       ->capture_default_str();
   verb->add_option("--out,-o", arguments->options.out, "the folder or file to make")->required();
-  verb->add_option("--type", arguments->type, "of a GGUF file's matrices: f32, f16, bf16, q8_0, q4_0 or q4_k")
-      ->capture_default_str();
+  verb->add_option("--type", arguments->type,
+                   "of a GGUF file's matrices: f32, f16 (without it), bf16, q8_0, q4_0 or q4_k");
   verb->add_option("--dtype", arguments->dtype, "of safetensors; without it that of the base's files")
       ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   verb->add_option("--shard-gb", arguments->shard_gb, "largest safetensors file, in GB (10^9 bytes)")

@@ -106,7 +106,8 @@ void add_generate_verb(CLI::App& app) {
   verb->add_option("model", arguments->model,
                    "a model folder, a GGUF file, a checkpoint or an adapter's folder")
       ->required();
-  verb->add_option("--adapter", arguments->adapter, "a PEFT adapter on the model");
+  verb->add_option("--adapter", arguments->adapter,
+                   "an adapter on the model: a folder of PEFT's, or a GGUF file");
   verb->add_option(
           "--chat", arguments->chat,
           "talk through the model's chat template: answer this message, or each line of standard input")

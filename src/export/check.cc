@@ -26,6 +26,11 @@ double divergence(const std::vector<float>& p, const std::vector<float>& q) {
   return total;
 }
 
+// The larger one; a NaN stays.
+double worse(double a, double b) {
+  return a >= b || std::isnan(a) ? a : b;
+}
+
 }  // namespace
 
 const std::vector<std::string>& default_probe_prompts() {
@@ -70,12 +75,10 @@ ProbeComparison compare_probes(const std::vector<Probe>& expected, const std::ve
     double largest = 0, error = 0;
     for (std::size_t k = 0; k < a.logits.size(); ++k) {
       largest = std::max(largest, std::abs(static_cast<double>(a.logits[k])));
-      const double difference = std::abs(static_cast<double>(a.logits[k]) - static_cast<double>(b.logits[k]));
-      error = difference <= error ? error : difference;  // NaN is taken too
+      error = worse(error, std::abs(static_cast<double>(a.logits[k]) - static_cast<double>(b.logits[k])));
     }
-    result.max_logit_error = std::max(result.max_logit_error, largest > 0 ? error / largest : error);
-    const double nats = divergence(a.logits, b.logits);
-    result.max_divergence = nats <= result.max_divergence ? result.max_divergence : nats;
+    result.max_logit_error = worse(result.max_logit_error, largest > 0 ? error / largest : error);
+    result.max_divergence = worse(result.max_divergence, divergence(a.logits, b.logits));
     const auto [end, other] = std::ranges::mismatch(a.greedy, b.greedy);
     result.greedy_equal += end - a.greedy.begin();
     result.greedy_tokens += static_cast<std::int64_t>(std::max(a.greedy.size(), b.greedy.size()));

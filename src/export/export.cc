@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "core/fail.h"
 #include "export/check.h"
@@ -10,6 +9,7 @@
 #include "io/gguf.h"
 #include "io/sharded_writer.h"
 #include "models/gguf_export.h"
+#include "models/gguf_load.h"
 #include "models/peft.h"
 #include "models/saved_config.h"
 #include "models/vocabulary.h"
@@ -59,13 +59,15 @@ DType stored_dtype(FileSystem& files, const std::string& base) {
   }
 }
 
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
 class Exporter {
  public:
   Exporter(const ExportSource& source, const ExportOptions& options) : source_(source), options_(options) {
     folder_ = options_.format == ExportFormat::safetensors || options_.format == ExportFormat::peft;
-    const std::string parent = parent_path(options_.out);
-    const std::string name = options_.out.substr(options_.out.rfind('/') + 1);
-    temporary_ = join_path(parent, ".tmp-export-" + name);
+    temporary_ = join_path(parent_path(options_.out), ".tmp-export-" + base_name(options_.out));
   }
 
   ExportReport run() {
@@ -81,10 +83,8 @@ class Exporter {
       check(expected, prompts);
       publish();
     } catch (...) {
-      try {
-        source_.files.remove(temporary_);
-      } catch (const Error&) {  // the first failure is the one to tell
-      }
+      remove_silently(temporary_);
+      for (const std::string& path : report_.files) remove_silently(path);
       throw;
     }
     return std::move(report_);
@@ -95,8 +95,9 @@ class Exporter {
     const std::string_view name = name_of(options_.format);
     if (options_.out.empty() || options_.out.ends_with('/'))
       fail(ErrorKind::usage, "export: --out names no file or folder");
-    if (source_.files.exists(options_.out)) {
-      fail(ErrorKind::usage, "{}: exists already; remove it or give another name", options_.out);
+    for (const std::string& path : targets()) {
+      if (source_.files.exists(path) && !belongs_to_export(path))
+        fail(ErrorKind::usage, "{}: exists already; remove it or give another name", path);
     }
     if (!folder_ && !options_.out.ends_with(".gguf")) {
       fail(ErrorKind::usage, "{}: a file of format {} ends in .gguf", options_.out, name);
@@ -105,12 +106,6 @@ class Exporter {
         options_.format == ExportFormat::peft || options_.format == ExportFormat::gguf_lora;
     if (adapter_alone && source_.adapter.empty()) {
       fail(ErrorKind::usage, "format {} exports an adapter, and the model has none: give --adapter", name);
-    }
-    if (options_.format == ExportFormat::gguf && unties_head(source_.decoder)) {
-      fail(ErrorKind::data,
-           "format gguf: the adapter changes a head that shares the embedding's tensor, which is not "
-           "supported: export "
-           "safetensors");
     }
   }
 
@@ -156,6 +151,7 @@ class Exporter {
       specs.push_back(head);
       places.push_back({embedding, true});
     }
+    require_space(SafetensorsWriter::file_size(specs));
     source_.files.make_directory(temporary_);
     Tensor buffer;
     write_sharded_safetensors(source_.files, temporary_, specs, options_.shard_bytes, [&](std::size_t i) {
@@ -172,18 +168,30 @@ class Exporter {
     source_.tokenizer.save(source_.files, temporary_, config.spec.max_positions);
   }
 
+  // Before minutes of writing; adapters are small.
+  void require_space(std::uint64_t bytes) const {
+    const std::string folder = parent_path(options_.out);
+    const std::uint64_t available = source_.files.free_space(folder);
+    if (bytes <= available) return;
+    fail(ErrorKind::data, "{}: the export needs {} ({} bytes), the disk has {} ({} bytes) left", folder,
+         format_bytes(bytes), bytes, format_bytes(available), available);
+  }
+
   void write_gguf_file() {
     const ParameterList& parameters = source_.decoder.parameters();
     const GgufModel plan =
         plan_gguf(source_.config, source_.decoder, options_.gguf, source_.config.spec.model_type);
     report_.notes = plan.substitutions;
+    std::uint64_t bytes = 0;
+    for (const GgufTensorSpec& spec : plan.specs) bytes += spec.bytes();
+    require_space(bytes);
     GgufFields tokenizer;
     GgufTokenizerData data = gguf_tokenizer_data(source_.tokenizer);
     pad_gguf_tokens(data, source_.config.spec.vocab_size);
     add_gguf_tokenizer(data, tokenizer);
     write_gguf(source_.context, source_.files, temporary_, source_.config, plan, tokenizer,
-               [&](const Parameter& parameter, std::int64_t first, View out) {
-                 merged_rows(source_.context, parameters, parameters.index_of(parameter.name), false, first,
+               [&](const Parameter& parameter, bool as_head, std::int64_t first, View out) {
+                 merged_rows(source_.context, parameters, parameters.index_of(parameter.name), as_head, first,
                              out);
                });
   }
@@ -191,64 +199,28 @@ class Exporter {
   // The written files as a model, through the ordinary readers.
   std::vector<Probe> probe_written(const std::vector<std::string>& prompts) {
     FileSystem& files = source_.files;
-    const bool alone = options_.format == ExportFormat::peft;
-    const std::string path = alone ? source_.base : temporary_;
+    const bool peft = options_.format == ExportFormat::peft,
+               lora = options_.format == ExportFormat::gguf_lora;
+    const std::string path = peft || lora ? source_.base : temporary_;
     ModelConfig config = read_model_config(files, path);
-    if (alone && source_.config.stored_rows > 0) grow_vocabulary(config, source_.config.spec.vocab_size);
-    const Tokenizer tokenizer = options_.format == ExportFormat::gguf
-                                    ? tokenizer_from_gguf(GgufFile(files, temporary_))
-                                    : Tokenizer::load(files, temporary_);
+    if (peft && source_.config.stored_rows > 0) grow_vocabulary(config, source_.config.spec.vocab_size);
+    std::optional<GgufFile> gguf;
+    if (!folder_) gguf.emplace(files, temporary_);
+    const Tokenizer tokenizer = lora   ? source_.tokenizer
+                                : gguf ? tokenizer_from_gguf(*gguf)
+                                       : Tokenizer::load(files, temporary_);
     WeightPolicy policy(false);
     policy.frozen_dtype = source_.context.dtype;
-    if (alone) policy.adapter = read_peft_spec(files, temporary_);
+    if (peft) policy.adapter = read_peft_spec(files, temporary_);
+    if (lora) policy.adapter = read_gguf_adapter_spec(*gguf, config);
     Decoder decoder(source_.context, config.spec, config.names, std::move(policy));
     load_model_weights(files, path, config, decoder, source_.context);
-    if (alone) load_peft(files, temporary_, source_.context, decoder);
+    if (peft) load_peft(files, temporary_, source_.context, decoder);
+    if (lora) load_gguf_adapter(*gguf, config, decoder, source_.context);
     return run_probes(source_.context, decoder, tokenizer, prompts, options_.check_tokens);
   }
 
-  // An adapter for llama.cpp has no reader here: its tensors are compared, each B up to the order of its
-  // rows.
-  void check_gguf_adapter() {
-    const GgufFile file(source_.files, temporary_);
-    const ParameterList& parameters = source_.decoder.parameters();
-    const double alpha = file.number("adapter.lora.alpha").value_or(-1);
-    std::multiset<double> written, held;
-    const auto size_of_values = [](ConstView values, float factor) {
-      double sum = 0;
-      for (std::int64_t r = 0; r < values.rows; ++r) {
-        for (std::int64_t c = 0; c < values.cols; ++c)
-          sum += std::abs(static_cast<double>(values.row<float>(r)[c] * factor));
-      }
-      return sum;
-    };
-    for (const GgufTensor& tensor : file.tensors()) {
-      const MatrixSize size = matrix_size(tensor.shape);
-      written.insert(size_of_values({tensor.bytes.data(), DType::f32, size.rows, size.cols, size.cols}, 1));
-    }
-    // Readers scale each B by alpha / its rank; pairs that differ from the first have the rest in their
-    // values.
-    const LoraPair& first = parameters.pairs().front();
-    const double first_alpha = static_cast<double>(first.scale) * static_cast<double>(first.rank);
-    for (const LoraPair& pair : parameters.pairs()) {
-      const double scale = static_cast<double>(pair.scale) * static_cast<double>(pair.rank);
-      held.insert(size_of_values(parameters.all()[pair.a].values(), 1));
-      held.insert(size_of_values(parameters.all()[pair.b].values(), static_cast<float>(scale / first_alpha)));
-    }
-    bool equal =
-        alpha == static_cast<double>(static_cast<float>(first_alpha)) && written.size() == held.size();
-    for (auto a = written.begin(), b = held.begin(); equal && a != written.end(); ++a, ++b) {
-      equal = std::abs(*a - *b) <= 1e-9 * std::max(1.0, *b);
-    }
-    report_.check =
-        Json::object({{"tensors", static_cast<std::int64_t>(file.tensors().size())}, {"equal", equal}});
-    if (!equal)
-      fail(ErrorKind::data, "{}: the check failed: the file's tensors are not the adapter's; nothing is left",
-           options_.out);
-  }
-
   void check(const std::vector<Probe>& expected, const std::vector<std::string>& prompts) {
-    if (options_.format == ExportFormat::gguf_lora) return check_gguf_adapter();
     const ProbeComparison found = compare_probes(expected, probe_written(prompts));
     const Limits limits = limits_of(options_, dtype_);
     report_.check = found.to_json();
@@ -272,21 +244,43 @@ class Exporter {
     }
   }
 
+  // The export's name comes last: who sees it sees all of it.
   void publish() {
     FileSystem& files = source_.files;
     const std::string report = report_.check.dump(2) + "\n";
     if (folder_) write_file_atomically(files, join_path(temporary_, "export_check.json"), report);
-    files.rename(temporary_, options_.out);
-    files.sync_directory(parent_path(options_.out));
-    report_.files.push_back(options_.out);
-    if (!folder_) {
-      report_.files.push_back(options_.out + ".check.json");
-      write_file_atomically(files, report_.files.back(), report);
+    const std::vector<std::string> paths = targets();
+    for (std::size_t i = 1; i < paths.size(); ++i) {
+      report_.files.push_back(paths[i]);
+      const bool modelfile = i == 2;
+      write_file_atomically(
+          files, paths[i], modelfile ? ollama_modelfile(base_name(options_.out), source_.tokenizer) : report);
     }
-    if (options_.modelfile && options_.format == ExportFormat::gguf) {
-      const std::string name = options_.out.substr(options_.out.rfind('/') + 1);
-      report_.files.push_back(join_path(parent_path(options_.out), "Modelfile"));
-      write_file_atomically(files, report_.files.back(), ollama_modelfile(name, source_.tokenizer));
+    files.rename(temporary_, options_.out);
+    report_.files.insert(report_.files.begin(), options_.out);
+    files.sync_directory(parent_path(options_.out));
+  }
+
+  // What will be published: the export; beside a file its report, and a Modelfile.
+  std::vector<std::string> targets() const {
+    std::vector<std::string> paths{options_.out};
+    if (!folder_) paths.push_back(options_.out + ".check.json");
+    if (options_.modelfile && options_.format == ExportFormat::gguf)
+      paths.push_back(join_path(parent_path(options_.out), "Modelfile"));
+    return paths;
+  }
+
+  // What an earlier export of this name left beside a file that is gone.
+  bool belongs_to_export(const std::string& path) const {
+    if (path == options_.out) return false;
+    return path.ends_with(".check.json") ||
+           source_.files.read(path).starts_with(format("FROM ./{}\n", base_name(options_.out)));
+  }
+
+  void remove_silently(const std::string& path) {
+    try {
+      source_.files.remove(path);
+    } catch (const Error&) {  // the first failure is the one to tell
     }
   }
 

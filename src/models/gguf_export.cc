@@ -6,6 +6,7 @@
 #include "io/gguf_types.h"
 #include "models/gguf_config.h"
 #include "models/gguf_names.h"
+#include "models/peft.h"
 
 namespace lode {
 namespace {
@@ -126,12 +127,16 @@ GgufFields model_fields(const ModelConfig& config, QuantFormat format, const std
   return fields.all();
 }
 
+constexpr std::string_view kHead = "output.weight";
+
+bool is_table(const Parameter& parameter) {
+  return parameter.kind == ModuleKind::embedding || parameter.kind == ModuleKind::head;
+}
+
 QuantFormat choose(const Parameter& parameter, QuantFormat wanted) {
   if (parameter.vector || parameter.kind == ModuleKind::positions || parameter.kind == ModuleKind::norm)
     return QuantFormat::f32;
-  const bool table = parameter.kind == ModuleKind::embedding || parameter.kind == ModuleKind::head;
-  if (table && wanted > QuantFormat::q8_0) wanted = QuantFormat::q8_0;
-  if (table && wanted == QuantFormat::q4_0) wanted = QuantFormat::q8_0;
+  if (is_table(parameter) && wanted > QuantFormat::bf16) wanted = QuantFormat::q8_0;
   if (fits(wanted, parameter.cols)) return wanted;
   return fits(QuantFormat::q8_0, parameter.cols) ? QuantFormat::q8_0 : QuantFormat::f16;
 }
@@ -140,11 +145,11 @@ QuantFormat choose(const Parameter& parameter, QuantFormat wanted) {
 void read_panel(const Parameter& parameter, const GgufPlace& place, const RowReader& rows, std::int64_t first,
                 View out, std::vector<float>& scratch) {
   if (place.heads == 0 || parameter.vector) {
-    rows(parameter, first, out);
+    rows(parameter, place.name == kHead, first, out);
   } else {
     scratch.resize(static_cast<std::size_t>(out.numel()));
     const View head{scratch.data(), DType::f32, out.rows, out.cols, out.cols};
-    rows(parameter, first, head);
+    rows(parameter, false, first, head);
     for (std::int64_t r = 0; r < out.rows; ++r)
       std::copy_n(head.row<float>(row_within_head(r, out.rows)), out.cols, out.row<float>(r));
   }
@@ -184,18 +189,23 @@ GgufModel plan_gguf(const ModelConfig& config, const Decoder& decoder, QuantForm
   GgufModel model;
   model.fields = model_fields(config, format, name);
   const auto places = gguf_places(config);
-  for (const Parameter& parameter : decoder.parameters().all()) {
-    if (parameter.role != ParameterRole::base) continue;
-    const std::string& there = places.at(parameter.name).name;
+  const auto add = [&](const Parameter& parameter, const std::string& there) {
     const QuantFormat chosen = choose(parameter, format);
     const Shape shape = parameter.vector ? Shape{parameter.cols} : Shape{parameter.rows, parameter.cols};
     model.specs.push_back({there, shape, chosen});
     model.parameters.push_back(&parameter);
-    if (!parameter.vector && !fits(format, parameter.cols)) {
+    // Tables of 4-bit files are Q8_0 in any case.
+    const bool wanted = chosen == QuantFormat::q8_0 && is_table(parameter);
+    if (!parameter.vector && !wanted && !fits(format, parameter.cols)) {
       model.substitutions.push_back(lode::format("{}: {}, its rows of {} values fit no blocks of {}", there,
                                                  name_of(chosen), parameter.cols, name_of(format)));
     }
+  };
+  for (const Parameter& parameter : decoder.parameters().all()) {
+    if (parameter.role == ParameterRole::base) add(parameter, places.at(parameter.name).name);
   }
+  model.untied_head = unties_head(decoder);
+  if (model.untied_head) add(*decoder.parameters().find(config.names.embedding), std::string(kHead));
   if (config.spec.rotary.scaling == Scaling::llama3)
     model.specs.push_back({"rope_freqs.weight", {config.spec.rotary.rotary_dim / 2}, QuantFormat::f32});
   return model;
@@ -210,7 +220,10 @@ std::uint64_t write_gguf(Context& context, FileSystem& files, const std::string&
   GgufWriter writer(files, path, fields, model.specs);
   for (std::size_t i = 0; i < model.parameters.size(); ++i) {
     const Parameter& parameter = *model.parameters[i];
-    write_parameter(context, writer, parameter, places.at(parameter.name), model.specs[i].format, rows);
+    const bool head = model.untied_head && i + 1 == model.parameters.size();
+    write_parameter(context, writer, parameter,
+                    head ? GgufPlace{std::string(kHead)} : places.at(parameter.name), model.specs[i].format,
+                    rows);
   }
   const RotarySpec& rotary = config.spec.rotary;
   if (rotary.scaling == Scaling::llama3) {
@@ -253,12 +266,12 @@ std::uint64_t write_gguf_adapter(Context& context, FileSystem& files, const std:
                     specs);
   for (const LoraPair& pair : list.pairs()) {
     const GgufPlace& place = places.at(list.all()[pair.base].name);
-    const RowReader plain = [&](const Parameter& parameter, std::int64_t from, View out) {
+    const RowReader plain = [&](const Parameter& parameter, bool, std::int64_t from, View out) {
       parameter.read_rows(context, from, out);
     };
     const auto factor =
         static_cast<float>(static_cast<double>(pair.scale) * static_cast<double>(pair.rank) / alpha);
-    const RowReader scaled = [&](const Parameter& parameter, std::int64_t from, View out) {
+    const RowReader scaled = [&](const Parameter& parameter, bool, std::int64_t from, View out) {
       parameter.read_rows(context, from, out);
       for (std::int64_t r = 0; r < out.rows; ++r) {
         for (std::int64_t c = 0; c < out.cols; ++c) out.row<float>(r)[c] *= factor;

@@ -11,14 +11,15 @@
 namespace lode {
 
 // Rows [first, first + out.rows) of a base parameter as they are to be written, into out (f32): those of the
-// parameter itself, or of a merged one.
-using RowReader = std::function<void(const Parameter& parameter, std::int64_t first, View out)>;
+// parameter itself, or of a merged one. as_head: of a tied embedding, what the head reads.
+using RowReader = std::function<void(const Parameter& parameter, bool as_head, std::int64_t first, View out)>;
 
 // What a model's file will hold, without the tokenizer.
 struct GgufModel {
   GgufFields fields;                  // general.* and the architecture's
   std::vector<GgufTensorSpec> specs;  // in the order of `parameters`, then what belongs to none
   std::vector<const Parameter*> parameters;
+  bool untied_head = false;  // the last of them is the embedding again, as a head that an adapter changed
   std::vector<std::string> substitutions;  // "blk.0.ffn_down.weight: F16, its rows of 100 fit no Q4_K block"
 };
 

@@ -99,6 +99,23 @@ std::vector<Job> find_jobs(const GgufFile& file, const ModelConfig& config, cons
   return jobs;
 }
 
+void refuse_problems(const GgufFile& file, const std::vector<std::string>& problems) {
+  if (problems.empty()) return;
+  constexpr std::size_t kMostShown = 50;
+  std::string list;
+  for (std::size_t i = 0; i < std::min(problems.size(), kMostShown); ++i) list += "\n  " + problems[i];
+  if (problems.size() > kMostShown) list += format("\n  and {} more", problems.size() - kMostShown);
+  fail(ErrorKind::data, "{}: the weights do not fit the model, nothing was loaded:{}", file.path(), list);
+}
+
+constexpr std::string_view kLoraA = ".lora_a", kLoraB = ".lora_b";
+
+// "blk.0.attn_q.weight.lora_a" is of "blk.0.attn_q.weight"; "" for another tensor.
+std::string_view adapted_tensor(std::string_view name) {
+  if (!name.ends_with(kLoraA) && !name.ends_with(kLoraB)) return "";
+  return name.substr(0, name.size() - kLoraA.size());
+}
+
 }  // namespace
 
 std::vector<std::string> find_gguf_problems(const GgufFile& file, const ModelConfig& config,
@@ -111,13 +128,7 @@ std::vector<std::string> find_gguf_problems(const GgufFile& file, const ModelCon
 void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context) {
   std::vector<std::string> problems;
   const std::vector<Job> jobs = find_jobs(file, config, decoder, problems);
-  if (!problems.empty()) {
-    constexpr std::size_t kMostShown = 50;
-    std::string list;
-    for (std::size_t i = 0; i < std::min(problems.size(), kMostShown); ++i) list += "\n  " + problems[i];
-    if (problems.size() > kMostShown) list += format("\n  and {} more", problems.size() - kMostShown);
-    fail(ErrorKind::data, "{}: the weights do not fit the model, nothing was loaded:{}", file.path(), list);
-  }
+  refuse_problems(file, problems);
   for (const Job& job : jobs) load(context, job);
   fill_new_rows(context, config, decoder);
   decoder.parameters().reset_copies(context);
@@ -137,6 +148,64 @@ void keep_gguf_formats(const GgufFile& file, const ModelConfig& config, WeightPo
     const auto found = formats.find(name);
     return found == formats.end() ? std::nullopt : std::optional(found->second);
   };
+}
+
+AdapterSpec read_gguf_adapter_spec(const GgufFile& file, const ModelConfig& config) {
+  const auto require = [&file](std::string_view key, std::string_view wanted) {
+    if (const auto found = file.text(key); found != wanted) {
+      fail(ErrorKind::data, "{}: \"{}\" is \"{}\", expected \"{}\"", file.path(), key,
+           found.value_or("(absent)"), wanted);
+    }
+  };
+  require("general.type", "adapter");
+  require("adapter.type", "lora");
+  require("general.architecture", gguf_architecture(config));
+  const auto alpha = file.number("adapter.lora.alpha");
+  if (!alpha) fail(ErrorKind::data, "{}: \"adapter.lora.alpha\" is missing", file.path());
+  std::map<std::string_view, std::string_view> modules;  // by GGUF's name
+  const auto places = gguf_places(config);
+  for (const auto& [name, place] : places) {
+    constexpr std::string_view kWeight = ".weight";
+    if (name.ends_with(kWeight))
+      modules[place.name] = std::string_view(name).substr(0, name.size() - kWeight.size());
+  }
+  AdapterSpec spec;
+  spec.from_file = true;
+  spec.alpha = *alpha;
+  spec.targets.clear();
+  std::vector<std::string> problems;
+  for (const GgufTensor& tensor : file.tensors()) {
+    const auto module = modules.find(adapted_tensor(tensor.name));
+    if (module == modules.end() || tensor.shape.size() != 2) {
+      problems.push_back(format("\"{}\" {} is not expected", tensor.name, shape_text(tensor.shape)));
+    } else if (tensor.name.ends_with(kLoraA)) {
+      spec.targets.emplace_back(module->second);
+      spec.ranks[spec.targets.back()] = tensor.shape[0];
+    }
+  }
+  refuse_problems(file, problems);
+  if (spec.targets.empty()) fail(ErrorKind::data, "{}: holds no tensor of an adapter", file.path());
+  spec.rank = spec.ranks.begin()->second;
+  return spec;
+}
+
+void load_gguf_adapter(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context) {
+  const auto places = gguf_places(config);
+  const std::vector<Parameter>& all = decoder.parameters().all();
+  std::vector<std::string> problems;
+  std::vector<Job> jobs;
+  const auto add = [&](const Parameter& parameter, const GgufPlace& place) {
+    const GgufTensor* tensor = file.find(place.name);
+    const std::string problem = problem_of(parameter, tensor, place);
+    problem.empty() ? jobs.push_back({parameter, tensor, place}) : problems.push_back(problem);
+  };
+  for (const LoraPair& pair : decoder.parameters().pairs()) {
+    const GgufPlace& place = places.at(all[pair.base].name);
+    add(all[pair.a], {.name = place.name + std::string(kLoraA)});
+    add(all[pair.b], {.name = place.name + std::string(kLoraB), .heads = place.heads});
+  }
+  refuse_problems(file, problems);
+  for (const Job& job : jobs) load(context, job);
 }
 
 }  // namespace lode

@@ -1,4 +1,4 @@
-// GGUF weights into a decoder, as floats or in the blocks of the file.
+// GGUF weights and adapters into a decoder, as floats or in the blocks of the file.
 #pragma once
 
 #include "io/gguf.h"
@@ -19,5 +19,13 @@ std::vector<std::string> find_gguf_problems(const GgufFile& file, const ModelCon
 // floats, and so do embedding and head of a grown vocabulary. For a decoder whose base is not trained, before
 // it is built. The file need not stay open.
 void keep_gguf_formats(const GgufFile& file, const ModelConfig& config, WeightPolicy& policy);
+
+// A LoRA adapter's file, as llama.cpp applies it. What a decoder must be built with to hold it: modules and
+// ranks come from the tensors. Throws Error(data) for another kind of file, another architecture, and
+// tensors that belong to no module.
+AdapterSpec read_gguf_adapter_spec(const GgufFile& file, const ModelConfig& config);
+
+// Fills the adapter of a decoder that was built so. Throws Error(data) with everything that does not fit.
+void load_gguf_adapter(const GgufFile& file, const ModelConfig& config, Decoder& decoder, Context& context);
 
 }  // namespace lode

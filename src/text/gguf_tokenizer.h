@@ -31,9 +31,9 @@ Tokenizer tokenizer_from_gguf(const GgufFile& file);
 
 // For export. Throws Error(data) for a tokenizer that GGUF readers would not understand: a pre-tokenizer
 // without a name there, a normalizer that the format does not know. huggingface_json is filled when the rest
-// does not give exactly this tokenizer back. Readers want a token for each of the model's `rows`: ids that
-// the tokenizer lacks get "[PAD<id>]" of type unused, which reading drops again.
-GgufTokenizerData gguf_tokenizer_data(const Tokenizer& tokenizer, std::int64_t rows = 0);
+// does not give exactly this tokenizer back. Ids that the tokenizer lacks get "[PAD<id>]" of type unused,
+// which reading drops again.
+GgufTokenizerData gguf_tokenizer_data(const Tokenizer& tokenizer);
 
 // Adds such tokens up to the model's number of rows, which readers expect to be equal.
 void pad_gguf_tokens(GgufTokenizerData& data, std::int64_t rows);

@@ -23,7 +23,7 @@ std::string folder_of(FileSystem& files, const std::string& path) {
 // An adapter may have been trained with more rows than its base has.
 ModelConfig read_config(FileSystem& files, const std::string& model_path, const std::string& adapter) {
   ModelConfig config = read_model_config(files, model_path);
-  if (adapter.empty()) return config;
+  if (adapter.empty() || adapter.ends_with(".gguf")) return config;  // LoRA alone grows nothing
   const std::int64_t rows = read_peft_rows(files, adapter, config.names);
   if (rows > config.spec.vocab_size) grow_vocabulary(config, rows);
   return config;
@@ -122,11 +122,21 @@ Model load_model(FileSystem& files, Engine& engine, const std::string& path,
   report_model_facts(engine.facts(), parts.config.spec, false);
   WeightPolicy policy(false);
   policy.frozen_dtype = engine.dtype();
-  if (!adapter.empty()) policy.adapter = read_peft_spec(files, adapter);
+  std::optional<GgufFile> gguf;
+  if (adapter.ends_with(".gguf")) gguf.emplace(files, adapter);
+  if (gguf) {
+    policy.adapter = read_gguf_adapter_spec(*gguf, parts.config);
+  } else if (!adapter.empty()) {
+    policy.adapter = read_peft_spec(files, adapter);
+  }
   auto decoder =
       std::make_unique<Decoder>(engine.context(), parts.config.spec, parts.config.names, std::move(policy));
   load_model_weights(files, base, parts.config, *decoder, engine.context());
-  if (!adapter.empty()) load_peft(files, adapter, engine.context(), *decoder);
+  if (gguf) {
+    load_gguf_adapter(*gguf, parts.config, *decoder, engine.context());
+  } else if (!adapter.empty()) {
+    load_peft(files, adapter, engine.context(), *decoder);
+  }
   return {std::move(parts.config), std::move(parts.tokenizer), std::move(decoder), base, adapter};
 }
 

@@ -38,7 +38,7 @@ struct Model {
 
 // Adds the decoder with its weights, in the precision that the engine computes with: for evaluation and
 // generation. A `path` that is a PEFT adapter stands for it on the base that it names; `adapter` ("": none)
-// puts one on `path`.
+// puts one on `path`: a PEFT folder or a GGUF file.
 Model load_model(FileSystem& files, Engine& engine, const std::string& path, const std::string& adapter = {});
 
 // An adapter that a run of ours saved goes on with the tokenizer that it was trained with; throws Error(data)

@@ -1,6 +1,7 @@
 // Models as GGUF files: written, read, and what cannot be said.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "models/gguf_config.h"
@@ -14,7 +15,7 @@ namespace lode::test {
 namespace {
 
 RowReader own_rows(Context& context) {
-  return [&context](const Parameter& parameter, std::int64_t first, View out) {
+  return [&context](const Parameter& parameter, bool, std::int64_t first, View out) {
     parameter.read_rows(context, first, out);
   };
 }
@@ -287,24 +288,44 @@ TEST(GgufModels, WhatGgufCannotSayIsRefused) {
   }
 }
 
+struct AdapterFile {
+  TinyModel model{llama_config()};
+  Decoder decoder;
+  TempFolder folder;
+  std::string path = folder / "a.gguf";
+
+  AdapterFile() : decoder(model.context, model.config.spec, model.config.names, policy()) {
+    for (const LoraPair& pair : decoder.parameters().pairs()) {
+      for (const std::size_t index : {pair.a, pair.b})
+        initialise(model.context, decoder.parameters().all()[index], 5);
+      const View b = decoder.parameters().all()[pair.b].values();
+      for (std::int64_t r = 0; r < b.rows; ++r) {
+        for (std::int64_t c = 0; c < b.cols; ++c) b.row<float>(r)[c] = static_cast<float>(r * 10 + c + 1);
+      }
+    }
+    write_gguf_adapter(model.context, real_files(), path, model.config, decoder, "tiny");
+  }
+  static WeightPolicy policy() {
+    WeightPolicy policy(false);
+    policy.adapter = AdapterSpec{.rank = 4, .alpha = 6, .rslora = true, .ranks = {{"v_proj", 2}}};
+    return policy;
+  }
+  // The file's adapter on a decoder of its own.
+  std::unique_ptr<Decoder> read(const std::string& file) {
+    const GgufFile gguf(real_files(), file);
+    WeightPolicy own(false);
+    own.adapter = read_gguf_adapter_spec(gguf, model.config);
+    auto out = std::make_unique<Decoder>(model.context, model.config.spec, model.config.names, own);
+    load_gguf_adapter(gguf, model.config, *out, model.context);
+    return out;
+  }
+};
+
 // The file's pairs, scaled as its readers do, are the decoder's.
 TEST(GgufModels, AdapterFiles) {
-  TinyModel model(llama_config());
-  WeightPolicy policy(false);
-  policy.adapter = AdapterSpec{.rank = 4, .alpha = 6, .rslora = true, .ranks = {{"v_proj", 2}}};
-  Context& context = model.context;
-  Decoder decoder(context, model.config.spec, model.config.names, policy);
-  for (const LoraPair& pair : decoder.parameters().pairs()) {
-    for (const std::size_t index : {pair.a, pair.b})
-      initialise(context, decoder.parameters().all()[index], 5);
-    const View b = decoder.parameters().all()[pair.b].values();
-    for (std::int64_t r = 0; r < b.rows; ++r) {
-      for (std::int64_t c = 0; c < b.cols; ++c) b.row<float>(r)[c] = static_cast<float>(r * 10 + c + 1);
-    }
-  }
-  const TempFolder folder;
-  write_gguf_adapter(context, real_files(), folder / "a.gguf", model.config, decoder, "tiny");
-  const GgufFile file(real_files(), folder / "a.gguf");
+  AdapterFile written;
+  const Decoder& decoder = written.decoder;
+  const GgufFile file(real_files(), written.path);
   EXPECT_EQ(file.text("general.type"), "adapter");
   EXPECT_EQ(file.text("adapter.type"), "lora");
   EXPECT_EQ(file.text("general.architecture"), "llama");
@@ -328,6 +349,75 @@ TEST(GgufModels, AdapterFiles) {
           << name << c;
     }
   }
+}
+
+TEST(GgufModels, AdapterFilesComeBack) {
+  AdapterFile written;
+  const std::unique_ptr<Decoder> read = written.read(written.path);
+  ASSERT_EQ(read->parameters().pairs().size(), written.decoder.parameters().pairs().size());
+  for (const LoraPair& pair : written.decoder.parameters().pairs()) {
+    const auto same = std::ranges::find(read->parameters().pairs(), pair.module, &LoraPair::module);
+    ASSERT_NE(same, read->parameters().pairs().end()) << pair.module;
+    EXPECT_EQ(same->rank, pair.rank) << pair.module;
+    const std::vector<Parameter>&from = written.decoder.parameters().all(), &to = read->parameters().all();
+    for (std::int64_t r = 0; r < from[pair.a].rows; ++r) {
+      for (std::int64_t c = 0; c < from[pair.a].cols; ++c)
+        ASSERT_EQ(to[same->a].values().row<float>(r)[c], from[pair.a].values().row<float>(r)[c])
+            << pair.module;
+    }
+    for (std::int64_t r = 0; r < from[pair.b].rows; ++r) {
+      for (std::int64_t c = 0; c < pair.rank; ++c) {
+        const double want = double{pair.scale} * double{from[pair.b].values().row<float>(r)[c]};
+        ASSERT_NEAR(double{same->scale} * double{to[same->b].values().row<float>(r)[c]}, want, 1e-6 * want)
+            << pair.module << " " << r << " " << c;
+      }
+    }
+  }
+}
+
+TEST(GgufModels, AdapterFilesThatDoNotFitAreRefused) {
+  AdapterFile written;
+  const GgufFile file(real_files(), written.path);
+  GgufFields fields{{"general.architecture", std::string("llama")},
+                    {"general.type", std::string("adapter")},
+                    {"adapter.type", std::string("lora")},
+                    {"adapter.lora.alpha", 6.0f}};
+  std::vector<GgufTensorSpec> specs;
+  for (const GgufTensor& tensor : file.tensors())
+    specs.push_back({std::string(tensor.name), tensor.shape, QuantFormat::f32});
+  const auto changed = [&](auto change) {
+    GgufFields own = fields;
+    std::vector<GgufTensorSpec> tensors = specs;
+    change(own, tensors);
+    const std::string path = written.folder / "changed.gguf";
+    GgufWriter writer(real_files(), path, own, tensors);
+    for (const GgufTensorSpec& spec : tensors) writer.write(std::vector<std::byte>(spec.bytes()));
+    writer.finish();
+    return error_of([&] { written.read(path); });
+  };
+  using Specs = std::vector<GgufTensorSpec>;
+  EXPECT_EQ(changed([](GgufFields&, Specs&) {}), "");
+  const auto expect = [](const std::string& error, const std::string& part) {
+    EXPECT_NE(error.find(part), std::string::npos) << error;
+  };
+  for (const std::string key : {"general.architecture", "general.type", "adapter.type"}) {
+    const std::string error = changed([&](GgufFields& own, Specs&) { set(own, key, std::string("other")); });
+    expect(error, key);
+    expect(error, "\"other\"");
+  }
+  expect(changed([](GgufFields& own, Specs&) { own.pop_back(); }), "\"adapter.lora.alpha\" is missing");
+  expect(changed([](GgufFields&, Specs& tensors) { tensors.clear(); }), "no tensor of an adapter");
+  expect(changed([](GgufFields&, Specs& tensors) { tensors[1].name += "x"; }),
+         "lora_bx\" [32, 4] is not expected");
+  expect(changed([](GgufFields&, Specs& tensors) { tensors[0].name = "blk.9.attn_q.weight.lora_a"; }),
+         "blk.9.attn_q.weight.lora_a\" [4, 32] is not expected");
+  expect(changed([](GgufFields&, Specs& tensors) { tensors.erase(tensors.begin() + 1); }),
+         ".lora_b\" [32, 4] is missing");
+  expect(changed([](GgufFields&, Specs& tensors) {
+           tensors[0].shape = {4, 30};
+         }),
+         "expected shape [4, 32], found [4, 30]");
+  expect(changed([](GgufFields&, Specs& tensors) { tensors[0].shape = {0, 32}; }), "it must be at least 1");
 }
 
 }  // namespace
