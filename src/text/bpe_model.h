@@ -12,7 +12,7 @@
 namespace lode::text {
 
 struct StringHash {
-  using is_transparent = void;
+  using is_transparent = void;  // NOLINT(readability-identifier-naming): the name that the library looks for
   std::size_t operator()(std::string_view s) const { return std::hash<std::string_view>()(s); }
 };
 using StringToId = std::unordered_map<std::string, std::int32_t, StringHash, std::equal_to<>>;

@@ -91,15 +91,19 @@ ModelParts read_recipe_parts(FileSystem& files, const Recipe& recipe, const std:
       parts.tokenizer.add_tokens(recipe.add_tokens).add_special_tokens(recipe.add_special_tokens);
   const std::int64_t tokens = parts.tokenizer.vocab_size();
   parts.new_tokens = recipe.resize_vocab.value_or(true) && tokens > std::min(before, rows);
+  const std::string& adapter = recipe.adapter_name_or_path;
+  if (parts.new_tokens && !adapter.empty()) {
+    const bool trains_them = read_peft_rows(files, adapter, parts.config.names) > 0;
+    if (tokens > rows || !trains_them) {
+      refuse_growth(
+          recipe, parts.tokenizer, rows,
+          "the adapter to go on with was made for fewer tokens: merge it with `lode export --format "
+          "safetensors` and train on the result");
+    }
+  }
   if (tokens <= rows) return parts;
   if (!parts.new_tokens)
     refuse_growth(recipe, parts.tokenizer, rows, "resize_vocab: false forbids adding rows: leave it out");
-  if (!recipe.adapter_name_or_path.empty()) {
-    refuse_growth(
-        recipe, parts.tokenizer, rows,
-        "an adapter cannot go on with more rows: merge it with `lode export --format safetensors` and "
-        "train on the result");
-  }
   grow_vocabulary(parts.config, padded_rows(tokens));
   return parts;
 }

@@ -8,6 +8,7 @@
 
 #include "io/weights.h"
 #include "models/model_test.h"
+#include "models/vocabulary.h"
 
 namespace lode::test {
 namespace {
@@ -46,6 +47,7 @@ AdapterSpec spec_of(const Json& json) {
   spec.rslora = json.find("use_rslora") != nullptr;
   spec.targets = strings(json.at("target_modules"));
   spec.additional_targets = strings(json.at("modules_to_save"));
+  spec.tied_copies = json.find("ensure_weight_tying") != nullptr;
   if (json.find("rank_pattern") != nullptr) {
     spec.ranks["k_proj"] = json.at("rank_pattern").at("k_proj").as_int();
     spec.alphas["k_proj"] = json.at("alpha_pattern").at("k_proj").as_double();
@@ -179,7 +181,7 @@ TEST_P(Peft, MergedEqualsBaseAndAdapter) {
   EXPECT_GT(std::abs(want - fixture.at("loss_without").as_double()), 1e-2) << "the adapter does something";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Peft, testing::Values("llama", "gpt2"),
+INSTANTIATE_TEST_SUITE_P(All, Peft, testing::Values("llama", "gpt2", "tied"),
                          [](const auto& test) { return std::string(test.param); });
 
 std::string error_of(const std::function<void()>& run) {
@@ -271,6 +273,42 @@ TEST_F(PeftFolder, ConfigSaysWhatWasAdapted) {
   EXPECT_EQ(back.ranks, (std::map<std::string, std::int64_t>{{"model.layers.2.self_attn.q_proj", 3}}));
   EXPECT_EQ(back.targets.size(), 5u);
   EXPECT_EQ(back.additional_targets, std::vector<std::string>{"lm_head"});
+}
+
+// A base that was resized elsewhere: its new rows are in the adapter's file, as low-rank pairs are beside
+// them.
+TEST_F(PeftFolder, BaseLayersOfAResizedBaseComeAlong) {
+  const TempFolder base;
+  const std::string large = llama_config();
+  Json fewer = parse_json(large, "config");
+  fewer["vocab_size"] = 50;
+  const std::string small = fewer.dump();
+  {
+    const Adapted stored(small, false);
+    write_safetensors(
+        real_files(), base / "model.safetensors", file_tensors(stored.decoder.parameters(), DType::f32),
+        [&](std::size_t i) -> ConstView { return stored.decoder.parameters().all()[i].values(); });
+  }
+  AdapterSpec spec;
+  spec.targets = {"embed_tokens", "lm_head", "q_proj"};
+  spec.base_layers = true;
+  Adapted resized(large, with_adapter(spec));
+  const Batch batch = packed_batch({{1, 60, 7, 63, 2, 55}});
+  const double want = mean_loss(resized.context, resized.decoder, batch);
+  save_peft(real_files(), folder.path(), resized.decoder.parameters(), "b");
+
+  ModelConfig config = parse_model_config(small);
+  EXPECT_EQ(read_peft_rows(real_files(), folder.path(), config.names), 64);
+  grow_vocabulary(config, 64);
+  Decoder decoder(resized.context, config.spec, config.names,
+                  with_adapter(read_peft_spec(real_files(), folder.path())));
+  load_model_weights(real_files(), base.path(), config, decoder, resized.context);
+  load_peft(real_files(), folder.path(), resized.context, decoder);
+  EXPECT_EQ(mean_loss(resized.context, decoder, batch), want);
+  const auto again = peft_tensors(decoder.parameters());
+  EXPECT_EQ(std::ranges::count_if(
+                again, [](const PeftTensor& t) { return t.spec.name.ends_with(".base_layer.weight"); }),
+            2);
 }
 
 // Weights are quantised while loading, the same as the format's own rounding of the file's values.

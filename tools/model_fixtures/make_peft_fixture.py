@@ -3,6 +3,7 @@
 Run from the repository's root in a virtual environment with tools/requirements.txt and peft. Weights of the base and of
 the adapter follow fill_rule.py; tokens and numbers are those of make_gradient_fixture.py.
 """
+import copy
 import json
 import pathlib
 import sys
@@ -28,6 +29,9 @@ MODELS = {
               "bos_token_id": 1, "eos_token_id": 2},
              {"r": 4, "lora_alpha": 8, "fan_in_fan_out": True, "modules_to_save": ["wte"],
               "target_modules": ["c_attn", "mlp.c_fc", "c_proj"]}),
+    "tied": ({"model_type": "llama", **TINY, "tie_word_embeddings": True},
+             {"r": 4, "lora_alpha": 8, "ensure_weight_tying": True, "modules_to_save": ["embed_tokens", "lm_head"],
+              "target_modules": ["q_proj"]}),
 }
 
 
@@ -47,7 +51,8 @@ def fixture(config, adapter):
         transformers.AutoConfig.for_model(settings.pop("model_type"), **settings), attn_implementation="eager")
     for part in ("resid_pdrop", "embd_pdrop", "attn_pdrop"):
         setattr(base.config, part, 0.0)
-    model = peft.get_peft_model(base.float(), peft.LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **adapter))
+    lora = peft.LoraConfig(task_type="CAUSAL_LM", lora_dropout=0.0, **copy.deepcopy(adapter))
+    model = peft.get_peft_model(base.float(), lora)
     model.eval()
     parameters = dict(model.named_parameters())
     with torch.no_grad():
