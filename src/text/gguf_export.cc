@@ -11,6 +11,7 @@ namespace lode {
 namespace {
 
 constexpr std::int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
+constexpr float kUnusedScore = -1e4f;
 
 const Json& section(const text::TokenizerSpec& spec, std::string_view key) {
   static const Json null;
@@ -62,8 +63,9 @@ std::string filler(std::size_t id) {
 void add_tokens(const Tokenizer& tokenizer, const text::TokenizerState& state, GgufTokenizerData& data) {
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); id++) {
     const bool present = tokenizer.has_token(id);
-    data.tokens.push_back(present ? tokenizer.token(id) : filler(static_cast<std::size_t>(id)));
-    std::int32_t type = present ? kNormal : kUnused;
+    const std::string unused = filler(static_cast<std::size_t>(id));
+    data.tokens.push_back(present ? tokenizer.token(id) : unused);
+    std::int32_t type = data.tokens.back() == unused ? kUnused : kNormal;
     if (!state.model.byte_level && text::byte_of_token(data.tokens.back()) >= 0) type = kByte;
     data.token_types.push_back(type);
   }
@@ -149,7 +151,16 @@ void pad_gguf_tokens(GgufTokenizerData& data, std::int64_t rows) {
   while (static_cast<std::int64_t>(data.tokens.size()) < rows) {
     data.tokens.push_back(filler(data.tokens.size()));
     data.token_types.push_back(kUnused);
-    if (!data.scores.empty()) data.scores.push_back(data.scores.back());
+    if (!data.scores.empty()) data.scores.push_back(kUnusedScore);
+  }
+}
+
+void remove_gguf_padding(GgufTokenizerData& data) {
+  while (!data.tokens.empty() && data.token_types.size() == data.tokens.size() &&
+         data.token_types.back() == kUnused && data.tokens.back() == filler(data.tokens.size() - 1)) {
+    if (data.scores.size() == data.tokens.size()) data.scores.pop_back();
+    data.tokens.pop_back();
+    data.token_types.pop_back();
   }
 }
 

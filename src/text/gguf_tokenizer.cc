@@ -12,7 +12,7 @@
 namespace lode {
 namespace {
 
-constexpr std::int32_t kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5;
+constexpr std::int32_t kUnknown = 2, kControl = 3, kUserDefined = 4;
 constexpr const char* kSpace = "\u2581";
 
 using TokenIds = std::unordered_map<std::string_view, std::int32_t>;
@@ -82,7 +82,6 @@ class Builder {
       if (token.empty() || text::valid_utf8_prefix(token) != token.size()) {
         refuse("tokens", format("[{}] is {}", i, token.empty() ? "empty" : "not UTF-8"));
       }
-      if (type_of(i) == kUnused && token == format("[PAD{}]", i)) continue;  // no token: a row without one
       spec_.vocab.emplace_back(token, id);
       if (!ids_.emplace(token, id).second) refuse("tokens", format("\"{}\" appears twice", token));
       const std::int32_t type = type_of(i);
@@ -257,7 +256,9 @@ Tokenizer tokenizer_from_gguf(const GgufTokenizerData& data, const std::string& 
 }
 
 Tokenizer tokenizer_from_gguf(const GgufFile& file) {
-  return tokenizer_from_gguf(read_gguf_tokenizer(file), file.path());
+  GgufTokenizerData data = read_gguf_tokenizer(file);
+  remove_gguf_padding(data);
+  return tokenizer_from_gguf(data, file.path());
 }
 
 std::vector<std::string_view> gguf_pre_names() {

@@ -27,16 +27,18 @@ struct GgufTokenizerData {
 
 // Throws Error(data) naming `what` and the key for anything contradictory or not supported.
 Tokenizer tokenizer_from_gguf(const GgufTokenizerData& data, const std::string& what);
+// Without the unused tokens at the end.
 Tokenizer tokenizer_from_gguf(const GgufFile& file);
 
 // For export. Throws Error(data) for a tokenizer that GGUF readers would not understand: a pre-tokenizer
 // without a name there, a normalizer that the format does not know. huggingface_json is filled when the rest
-// does not give exactly this tokenizer back. Ids that the tokenizer lacks get "[PAD<id>]" of type unused,
-// which reading drops again.
+// does not give exactly this tokenizer back.
 GgufTokenizerData gguf_tokenizer_data(const Tokenizer& tokenizer);
 
-// Adds such tokens up to the model's number of rows, which readers expect to be equal.
+// Unused tokens "[PADn]" at the end stand for rows of the model that no token has, since readers expect one
+// token a row: adds them up to that number; removes them.
 void pad_gguf_tokens(GgufTokenizerData& data, std::int64_t rows);
+void remove_gguf_padding(GgufTokenizerData& data);
 
 GgufTokenizerData read_gguf_tokenizer(const GgufFile& file);
 void add_gguf_tokenizer(const GgufTokenizerData& data, GgufFields& fields);

@@ -123,33 +123,6 @@ TEST(GgufTokenizer, SavesAsTokenizerJson) {
   }
 }
 
-// Vocabularies have holes, and models more rows than tokens.
-TEST(GgufTokenizer, IdsWithoutATokenAreFilledAndDroppedAgain) {
-  Json document = small_document();
-  document["added_tokens"] =
-      Json(Json::Array{added_token(269, "<|end|>", true), added_token(272, "<x>", false)});
-  const Tokenizer tokenizer = load_document(document);
-  GgufTokenizerData data = gguf_tokenizer_data(tokenizer);
-  pad_gguf_tokens(data, 276);
-  ASSERT_EQ(data.tokens.size(), 276u);
-  ASSERT_EQ(data.token_types.size(), 276u);
-  for (const std::size_t id : {270u, 271u, 273u, 275u}) {
-    EXPECT_EQ(data.tokens[id], format("[PAD{}]", id));
-    EXPECT_EQ(data.token_types[id], 5);
-  }
-  EXPECT_EQ(data.tokens[272], "<x>");
-  EXPECT_TRUE(data.huggingface_json.empty());
-  const Tokenizer again = tokenizer_from_gguf(data, "model.gguf");
-  EXPECT_EQ(again.fingerprint(), tokenizer.fingerprint());
-  EXPECT_EQ(again.vocab_size(), 273);
-  EXPECT_FALSE(again.has_token(271));
-  // A token of that name that is used is one.
-  GgufTokenizerData used = byte_level_data();
-  used.tokens[261] = "[PAD261]";
-  used.token_types[261] = 1;
-  EXPECT_TRUE(tokenizer_from_gguf(used, "model.gguf").has_token(261));
-}
-
 TEST(GgufTokenizer, ThroughAFile) {
   const TempFolder folder;
   for (const auto& data : {byte_level_data(), sentencepiece_data()}) {
@@ -157,8 +130,32 @@ TEST(GgufTokenizer, ThroughAFile) {
     add_gguf_tokenizer(data, fields);
     GgufWriter(real_files(), folder / "m.gguf", fields, {}).finish();
     const Tokenizer tokenizer = tokenizer_from_gguf(GgufFile(real_files(), folder / "m.gguf"));
-    EXPECT_EQ(tokenizer.fingerprint(), tokenizer_from_gguf(data, "model.gguf").fingerprint());
+    GgufTokenizerData used = data;
+    remove_gguf_padding(used);
+    EXPECT_EQ(tokenizer.fingerprint(), tokenizer_from_gguf(used, "model.gguf").fingerprint());
     EXPECT_EQ(tokenizer.chat_templates(), data.chat_templates);
+  }
+}
+
+TEST(GgufTokenizer, OneTokenARow) {
+  for (GgufTokenizerData data : {byte_level_data(), sentencepiece_data()}) {
+    remove_gguf_padding(data);
+    const std::size_t tokens = data.tokens.size();
+    pad_gguf_tokens(data, 300);
+    EXPECT_EQ(data.tokens.size(), 300u);
+    EXPECT_EQ(data.token_types.size(), 300u);
+    EXPECT_EQ(data.tokens.back(), "[PAD299]");
+    EXPECT_EQ(data.token_types.back(), 5);
+    EXPECT_EQ(data.scores.size(), data.model == "llama" ? 300u : 0u);
+    pad_gguf_tokens(data, 10);
+    EXPECT_EQ(data.tokens.size(), 300u) << "never fewer";
+    remove_gguf_padding(data);
+    EXPECT_EQ(data.tokens.size(), tokens);
+    // Other unused tokens stay.
+    data.tokens.emplace_back("[PAD1]");
+    data.token_types.push_back(5);
+    remove_gguf_padding(data);
+    EXPECT_EQ(data.tokens.size(), tokens + 1);
   }
 }
 
@@ -182,7 +179,7 @@ TEST(GgufTokenizer, RefusesWhatGgufCannotSay) {
 }
 
 TEST(GgufTokenizer, DamagedLists) {
-  const auto expect = [](GgufTokenizerData data, std::string_view part) {
+  const auto expect = [](const GgufTokenizerData& data, std::string_view part) {
     const std::string message = load_error(data);
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_NE(message.find("model.gguf"), std::string::npos) << message;

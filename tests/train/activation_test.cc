@@ -233,7 +233,7 @@ TEST(Activations, TheBudgetChoosesTheCheapestThatFits) {
       << chosen[2];
   const std::string error =
       run.error({"activation_policy=auto", "activation_memory=4KiB", "output_dir=@/little"});
-  EXPECT_NE(error.find("activation_memory: 4.0 KiB is too little"), std::string::npos) << error;
+  EXPECT_NE(error.find("activation_memory: 4.00 KiB is too little"), std::string::npos) << error;
   EXPECT_NE(error.find("offload"), std::string::npos);
 }
 
