@@ -31,11 +31,11 @@ build: ## the binary build/bin/lode and all tests
 test: build ## build everything and run all tests
 	ctest --test-dir $(RELEASE) --output-on-failure --parallel $(JOBS)
 
-bench: ## build and run the benchmarks
+bench: ## measure what lode is to reach, row by row, and write build/bench.json
 	@tools/setup.sh build test bench demo
 	$(CONFIGURE) -DLODE_BUILD_BENCHMARKS=ON
 	$(BUILD)
-	tools/bench.sh $(RELEASE)
+	benchmarks/table.py
 
 format: ## rewrite all sources in the project's format
 	@tools/setup.sh lint

@@ -88,8 +88,7 @@ int main(int argc, char** argv) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
   const std::int32_t tokens = number(2, 2048), length = number(3, 512);
-  const ModelConfig config =
-      real_files().exists(model) ? read_model_config(real_files(), model) : bench_model(model);
+  const ModelConfig config = bench_config(model);
   const Step step = random_step(config.spec.vocab_size, tokens, length);
   Run floats(config, false), int8(config, true);
   for (int i = 0; i <= number(4, 3); ++i) {

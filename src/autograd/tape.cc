@@ -75,6 +75,7 @@ void Tape::run_nodes(Context& context) {
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
+    if (context.profile != nullptr) context.scope = node.scope;
     run(context, node);
     node.backward = nullptr;  // frees what it saved
     for (GradientSink* sink : node.sinks) {

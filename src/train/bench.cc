@@ -21,58 +21,9 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
-// y += x over arrays far larger than any cache: two reads and one write an element, in place as the passes it
-// is compared with.
-double measure_bandwidth(Engine& engine) {
-  constexpr std::int64_t kRows = 4096, kCols = 8192;
-  Memory& memory = engine.memory();
-  const Tensor x(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
-  const Tensor y(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
-  KernelContext& kernel = engine.context().kernel;
-  fill(kernel, x.view(), 1.0f);
-  fill(kernel, y.view(), 0.0f);
-  double best = 0;
-  for (int i = 0; i < 5; ++i) {
-    const auto begin = Clock::now();
-    add_inplace(DType::f32, kernel, x.view(), y.view());
-    best = std::max(best, 3.0 * static_cast<double>(x.bytes()) / seconds_since(begin) / 1e9);
-  }
-  return best;
-}
-
-Step make_step(const DecoderSpec& spec, const TrainBenchOptions& options) {
-  const auto tokens = static_cast<std::int32_t>(options.tokens);
-  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens)), labels(ids.size(), kIgnoreLabel);
-  std::vector<float> weight(ids.size(), 0.0f);
-  Rng rng(1, "bench");
-  for (auto& id : ids) id = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(spec.vocab_size)));
-  std::vector<std::int32_t> lengths;
-  std::vector<std::int64_t> samples;
-  for (std::int32_t begin = 0; begin < tokens;) {
-    const std::int32_t length = std::min(tokens - begin, static_cast<std::int32_t>(options.sample_length));
-    for (std::int32_t i = 0; i + 1 < length; ++i) {
-      const auto at = static_cast<std::size_t>(begin) + static_cast<std::size_t>(i);
-      labels[at] = ids[at + 1];
-      weight[at] = 1;
-    }
-    samples.push_back(static_cast<std::int64_t>(lengths.size()));
-    lengths.push_back(length);
-    begin += length;
-  }
-  Step step;
-  step.micro_batches.emplace_back(std::move(ids), std::move(labels), std::move(weight),
-                                  Segments(lengths, samples, tokens));
-  step.num_targets = step.micro_batches.front().num_targets();
-  return step;
-}
-
 struct TimedStep {
   StepResult result;
+  Clock::time_point begin;
   double seconds;
   std::uint64_t activations;  // peak bytes of the tag
 };
@@ -89,10 +40,10 @@ struct StepTimer {
     engine.memory().reset_peak();
     context.profile = profile;
     TimedStep out;
-    const auto begin = Clock::now();
+    out.begin = Clock::now();
     out.result = compute_gradients(context, decoder, step);
     updater.step(context, 1e-4, clip_factor(out.result.grad_norm, 1.0), {});
-    out.seconds = seconds_since(begin);
+    out.seconds = seconds_since(out.begin);
     context.profile = nullptr;
     out.activations = engine.memory().use().peak[static_cast<std::size_t>(MemoryTag::activations)];
     return out;
@@ -100,7 +51,7 @@ struct StepTimer {
 };
 
 std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::int64_t steps,
-                            double peak_gflops) {
+                            double peak_gflops, double bandwidth) {
   std::vector<OpShare> list;
   double listed = 0;
   for (const auto& [op, cost] : profile.ops()) {
@@ -112,6 +63,8 @@ std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::i
     share.gflops = cost.flops / cost.seconds / 1e9;
     share.peak_fraction = share.gflops / peak_gflops;
     share.gbytes = cost.bytes / cost.seconds / 1e9;
+    share.floor_seconds = floor_seconds(cost, peak_gflops, bandwidth) / static_cast<double>(steps);
+    share.floor_ratio = share.floor_seconds > 0 ? share.seconds / share.floor_seconds : 0;
     listed += cost.seconds;
     list.push_back(std::move(share));
   }
@@ -124,7 +77,66 @@ std::vector<OpShare> shares(const Profile& profile, double total_seconds, std::i
   return list;
 }
 
+// Adapters as a fine-tuning run's defaults have them.
+WeightPolicy policy_of(const TrainBenchOptions& options, const Context& context) {
+  WeightPolicy policy(true);
+  if (options.lora_rank == 0) return policy;
+  policy.frozen_dtype = context.dtype;
+  policy.adapter =
+      AdapterSpec{.rank = options.lora_rank, .alpha = 2.0 * static_cast<double>(options.lora_rank)};
+  choose_frozen_compute(context.facts, options.frozen_compute, context.dtype, policy);
+  return policy;
+}
+
 }  // namespace
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+double measure_bandwidth(Engine& engine) {
+  constexpr std::int64_t kRows = 4096, kCols = 8192;
+  Memory& memory = engine.memory();
+  const Tensor x(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  const Tensor y(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
+  KernelContext& kernel = engine.context().kernel;
+  fill(kernel, x.view(), 1.0f);
+  fill(kernel, y.view(), 0.0f);
+  double best = 0;
+  for (int i = 0; i < 10; ++i) {
+    const auto begin = Clock::now();
+    add_inplace(DType::f32, kernel, x.view(), y.view());
+    best = std::max(best, 3.0 * static_cast<double>(x.bytes()) / seconds_since(begin) / 1e9);
+  }
+  return best;
+}
+
+Step bench_step(std::int64_t vocabulary, std::int64_t num_tokens, std::int64_t sample_length) {
+  const auto tokens = static_cast<std::int32_t>(num_tokens);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens)), labels(ids.size(), kIgnoreLabel);
+  std::vector<float> weight(ids.size(), 0.0f);
+  Rng rng(1, "bench");
+  for (auto& id : ids) id = static_cast<std::int32_t>(rng.below(static_cast<std::uint64_t>(vocabulary)));
+  std::vector<std::int32_t> lengths;
+  std::vector<std::int64_t> samples;
+  for (std::int32_t begin = 0; begin < tokens;) {
+    const std::int32_t length = std::min(tokens - begin, static_cast<std::int32_t>(sample_length));
+    for (std::int32_t i = 0; i + 1 < length; ++i) {
+      const auto at = static_cast<std::size_t>(begin) + static_cast<std::size_t>(i);
+      labels[at] = ids[at + 1];
+      weight[at] = 1;
+    }
+    samples.push_back(static_cast<std::int64_t>(lengths.size()));
+    lengths.push_back(length);
+    begin += length;
+  }
+  Step step;
+  step.micro_batches.emplace_back(std::move(ids), std::move(labels), std::move(weight),
+                                  Segments(lengths, samples, tokens));
+  step.num_targets = step.micro_batches.front().num_targets();
+  return step;
+}
 
 std::vector<GemmPeak> bench_gemm(Engine& engine, bool thorough) {
   std::vector<GemmPeak> peaks;
@@ -140,15 +152,16 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   }
   Context& context = engine.context();
   report_model_facts(engine.facts(), config.spec, true);
-  Decoder decoder(context, config.spec, config.names, true);
+  Decoder decoder(context, config.spec, config.names, policy_of(options, context));
   decoder.initialise(context, 1);
   decoder.parameters().allocate_gradients();
   ParameterUpdater updater(context, decoder.parameters(), make_adamw({}));
-  const Step step = make_step(config.spec, options);
+  const Step step = bench_step(config.spec.vocab_size, options.tokens, options.sample_length);
   TrainBench out;
   out.parameters = decoder.parameters().numel();
+  out.trainable = decoder.parameters().trainable_numel();
   out.tokens = options.tokens;
-  Profile profile;
+  Profile profile(options.events);
   context.training = true;
   StepTimer timer{engine, decoder, updater, step};
   std::vector<double> seconds, keep_seconds, peaks;
@@ -166,11 +179,13 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
     }
     const TimedStep timed = timer.run(options.activations, i == 0 ? nullptr : &profile);
     out.step_flops = timed.result.flops;
+    out.losses.push_back(timed.result.loss_sum / static_cast<double>(timed.result.num_targets));
     if (compares) {
       out.keep->activations = timed.activations;
       out.keep->recomputed_flops = timed.result.recomputed_flops;
     }
     if (i == 0) continue;
+    profile.add_span(format("step {}", i), timed.begin, timed.seconds);
     seconds.push_back(timed.seconds);
     total += timed.seconds;
   }
@@ -182,12 +197,13 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   out.mfu = out.step_flops / out.step_seconds / (out.peak_gflops * 1e9);
   out.bandwidth = measure_bandwidth(engine);
   out.peak_memory = process_use().peak_resident;
-  out.profile = shares(profile, total, options.steps, out.peak_gflops);
+  out.profile = shares(profile, total, options.steps, out.peak_gflops, out.bandwidth);
+  out.events = profile.events();
   const auto squares = static_cast<double>(options.sample_length);
   out.formula = format(
       "MFU = {:.1f} GFLOP a step / {:.1f} ms / {:.0f} GFLOP/s = {:.1f} %; FLOPs = 6 x (weights in products, "
-      "head included) "
-      "x tokens + 3 x 2 x layers x heads x head size x sum of squared sample lengths (causal: half of the "
+      "head included; 4 x frozen ones) x tokens + 3 x 2 x layers x heads x head size x sum of squared sample "
+      "lengths (causal: half of the "
       "square); "
       "weights read by look-up and recomputation are not counted; samples of {:.0f} tokens",
       out.step_flops / 1e9, out.step_seconds * 1e3, out.peak_gflops, out.mfu * 100, squares);
@@ -197,6 +213,7 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
 
 Json TrainBench::to_json() const {
   Json json = Json::object({{"parameters", parameters},
+                            {"trainable", trainable},
                             {"tokens", tokens},
                             {"step_seconds", step_seconds},
                             {"tokens_per_second", tokens_per_second},
@@ -205,12 +222,15 @@ Json TrainBench::to_json() const {
                             {"mfu", mfu},
                             {"formula", formula},
                             {"bandwidth_gbytes", bandwidth},
-                            {"peak_memory_bytes", peak_memory}});
+                            {"peak_memory_bytes", peak_memory},
+                            {"losses", Json::Array(losses.begin(), losses.end())}});
   Json ops = Json::array();
   for (const OpShare& op : profile) {
     ops.push_back(Json::object({{"op", op.op},
                                 {"seconds", op.seconds},
                                 {"share", op.share},
+                                {"floor_seconds", op.floor_seconds},
+                                {"floor_ratio", op.floor_ratio},
                                 {"calls", op.calls},
                                 {"gflops", op.gflops},
                                 {"peak_fraction", op.peak_fraction},
@@ -234,9 +254,10 @@ Json TrainBench::to_json() const {
 
 std::string TrainBench::text() const {
   std::string out = format(
-      "{:.1f}M parameters, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak memory {}\n{}\n",
-      static_cast<double>(parameters) / 1e6, tokens, step_seconds * 1e3, tokens_per_second,
-      format_bytes(peak_memory), formula);
+      "{:.1f}M parameters, {:.1f}M trained, {} tokens a step: {:.1f} ms (median), {:.0f} tokens/s, peak "
+      "memory {}\n{}\n",
+      static_cast<double>(parameters) / 1e6, static_cast<double>(trainable) / 1e6, tokens, step_seconds * 1e3,
+      tokens_per_second, format_bytes(peak_memory), formula);
   if (keep) {
     out += format(
         "against keep, in turns: {:.3f}x its time, activations {} against {}, {:.1f} GFLOP recomputed a "
@@ -250,50 +271,24 @@ std::string TrainBench::text() const {
                   offload.time_stalled * 1e3);
   }
   for (const auto& [name, value] : facts) out += format("{}: {}; ", name, value);
-  out += format("\n{:<20}{:>9}{:>8}{:>8}{:>10}{:>8}{:>8}{:>8}\n", "op", "ms/step", "share", "calls",
-                "GFLOP/s", "peak", "GB/s", "stream");
+  return out + '\n';
+}
+
+std::string TrainBench::profile_text() const {
+  std::string out = format("peak of products {:.0f} GFLOP/s, stream {:.1f} GB/s\n", peak_gflops, bandwidth);
+  out += format("{:<20}{:>9}{:>9}{:>7}{:>8}{:>8}{:>9}{:>7}{:>8}{:>8}\n", "op", "ms/step", "floor", "ratio",
+                "share", "calls", "GFLOP/s", "peak", "GB/s", "stream");
   for (const OpShare& op : profile) {
-    out += format("{:<20}{:>9.2f}{:>7.1f}%{:>8.1f}", op.op, op.seconds * 1e3, op.share * 100, op.calls);
-    out += op.gflops > 0 ? format("{:>10.0f}{:>7.0f}%", op.gflops, op.peak_fraction * 100)
-                         : format("{:>18}", "");
+    out += format("{:<20}{:>9.2f}", op.op, op.seconds * 1e3);
+    out += op.floor_seconds > 0 ? format("{:>9.2f}{:>7.2f}", op.floor_seconds * 1e3, op.floor_ratio)
+                                : format("{:>16}", "");
+    out += format("{:>7.1f}%{:>8.1f}", op.share * 100, op.calls);
+    out +=
+        op.gflops > 0 ? format("{:>9.0f}{:>6.0f}%", op.gflops, op.peak_fraction * 100) : format("{:>16}", "");
     out += op.gbytes > 0 ? format("{:>8.1f}{:>7.0f}%", op.gbytes, op.gbytes / bandwidth * 100) : "";
     out += '\n';
   }
   return out;
-}
-
-ModelConfig bench_model(const std::string& name) {
-  struct Shape {
-    const char *name, *config;
-  };
-  static constexpr Shape kShapes[] = {
-      {"demo",
-       R"({"model_type":"llama","vocab_size":4096,"hidden_size":256,"intermediate_size":768,"num_hidden_layers":8,
-           "num_attention_heads":4,"num_key_value_heads":4})"},
-      {"gpt2-124m",
-       R"({"model_type":"gpt2","n_positions":2048,"vocab_size":50257,"embd_pdrop":0,"resid_pdrop":0,"attn_pdrop":0})"},
-      {"llama-124m",
-       R"({"model_type":"llama","vocab_size":50304,"hidden_size":768,"intermediate_size":2048,"num_hidden_layers":12,
-           "num_attention_heads":12,"tie_word_embeddings":true})"},
-      {"smollm2-135m",
-       R"({"model_type":"llama","vocab_size":49152,"hidden_size":576,"intermediate_size":1536,"num_hidden_layers":30,
-           "num_attention_heads":9,"num_key_value_heads":3,"tie_word_embeddings":true})"},
-  };
-  std::string known;
-  for (const Shape& shape : kShapes) {
-    if (name == shape.name) {
-      ModelConfig config;
-      config.file = format("built-in shape {}", name);
-      config.json = parse_json(shape.config, config.file);
-      const Family& family = find_family(config.json.at("model_type").as_string(), config.file);
-      config.spec = family.spec(config.json, config.file);
-      config.spec.model_type = family.model_type;
-      config.names = family.names();
-      return config;
-    }
-    known += format("{}{}", known.empty() ? "" : ", ", shape.name);
-  }
-  fail(ErrorKind::usage, "bench: no shape \"{}\"; known: {}, or give a folder or config.json", name, known);
 }
 
 }  // namespace lode

@@ -1,6 +1,7 @@
 #include "train/keys.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "core/fail.h"
 #include "train/keys_build.h"
@@ -389,6 +390,33 @@ void add_report_key(KeyTable& t) {
   };
 }
 
+void add_profile_key(KeyTable& t) {
+  Key& key =
+      t.custom("profile_steps", "text",
+               "Steps (3-5, or 3) whose ops are timed one by one into trace.json beside metrics.jsonl, for "
+               "chrome://tracing or Perfetto. At most 100 steps.");
+  key.schema = Json::object({{"type", Json::Array{"string", "integer"}}});
+  key.set = [](Recipe& recipe, const YamlNode& node) {
+    const std::string text = text_of(node);
+    std::int64_t first = 0, last = 0;
+    const char* end = text.data() + text.size();
+    auto read = std::from_chars(text.data(), end, first);
+    last = first;
+    if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
+      read = std::from_chars(read.ptr + 1, end, last);
+    }
+    if (read.ec != std::errc() || read.ptr != end || first < 1 || last < first || last - first >= 100) {
+      fail_expected("a step or first-last, such as 3-5, from 1 on, at most 100 steps", node);
+    }
+    recipe.profile_first = first;
+    recipe.profile_last = last;
+  };
+  key.get = [](const Recipe& recipe) -> Json {
+    if (recipe.profile_first == 0) return {};
+    return format("{}-{}", recipe.profile_first, recipe.profile_last);
+  };
+}
+
 void add_output_keys(KeyTable& t) {
   t.group("output");
   Key& output = t.text("output_dir", &Recipe::output_dir, "Folder of the run.");
@@ -406,6 +434,7 @@ void add_output_keys(KeyTable& t) {
   t.text("logging_dir", &Recipe::logging_dir, "Folder of log.txt and TensorBoard files. Empty: output_dir.")
       .alias("log_dir", kGuides);
   add_report_key(t);
+  add_profile_key(t);
   t.boolean("disable_tqdm", &Recipe::disable_tqdm, "Plain lines instead of a progress bar on a terminal.");
   t.choice<Recipe::When>(
       "save_strategy", &Recipe::save_strategy, kWhen,

@@ -113,7 +113,6 @@ void add_keys_to_come(KeyTable& t) {
                            "global_batch_size",
                            "recompute_method",
                            "recompute_num_layers",
-                           "profile_steps",
                            "comm_timeout",
                            "num_layers",
                            "hidden_size",

@@ -145,6 +145,7 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   std::string logging_dir;                               // "": output_dir
   std::vector<std::string> report_to = {"tensorboard"};  // empty: none
   bool disable_tqdm = false;
+  std::int64_t profile_first = 0, profile_last = 0;  // steps whose ops are written to trace.json; 0: none
   When save_strategy = When::steps;
   std::int64_t save_steps = 500;
   std::int64_t save_total_limit = 0;  // 0: keep all

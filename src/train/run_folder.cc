@@ -7,7 +7,7 @@ namespace {
 
 // What a run leaves beside its checkpoints, the log and event files, in output_dir and in logging_dir.
 constexpr std::string_view kOutputFiles[] = {"run.json", "recipe.yaml", "report.html"};
-constexpr std::string_view kLogFiles[] = {"metrics.jsonl"};
+constexpr std::string_view kLogFiles[] = {"metrics.jsonl", "trace.json"};
 
 bool is_event_file(std::string_view name) {
   return name.starts_with("events.out.tfevents.");

@@ -27,6 +27,7 @@ class RunFolder {
   const std::string& path() const { return path_; }
   const std::string& log_path() const { return log_path_; }  // logging_dir, else the folder
   std::string metrics_path() const { return join_path(log_path_, "metrics.jsonl"); }
+  std::string trace_path() const { return join_path(log_path_, "trace.json"); }
   std::string in(std::string_view name) const { return join_path(path_, name); }
   const std::optional<FoundCheckpoint>& resume_from() const { return resume_from_; }
 

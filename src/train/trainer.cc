@@ -63,14 +63,20 @@ void Trainer::train_steps() {
       [this](std::int64_t step) { return data_.stream ? data_.stream->next() : loader_->make_step(step); },
       state_.step, total_steps_);
   while (!finished()) {
+    const bool profiled = state_.step + 1 >= recipe_.profile_first && state_.step + 1 <= recipe_.profile_last;
+    if (profiled && !profile_) profile_ = std::make_unique<Profile>(true);
     const double waited = steps.counts().time_stalled;
+    const auto begin = Clock::now();
     const Step step = steps.next();
+    if (profiled) profile_->add_span("data", begin, seconds_since(begin));
     if (window_.steps == 0 && train_seconds_ == 0) {
       engine_.facts().count("milliseconds from command to first step",
                             static_cast<std::int64_t>(seconds_since_start() * 1e3));
     }
     window_.wait += steps.counts().time_stalled - waited;
     train_one(step);
+    if (profile_ && (state_.step >= recipe_.profile_last || finished() || StopSignals::requested()))
+      write_trace();
     // Takes a second or two: a run that is shorter goes without.
     if (train_seconds_ > next_peak_) measure_peak();
     const bool last = finished();
@@ -100,6 +106,7 @@ void Trainer::train_one(const Step& step) {
   const auto begin = Clock::now();
   context.step = state_.step;
   context.training = true;
+  context.profile = profile_.get();
   const double learning_rate = recipe_.learning_rate * schedule_.multiplier(state_.updates);
   double stalled = 0;
   const auto before_update = [&](std::size_t i) { stalled += writer_->wait_until_written(i); };
@@ -137,6 +144,8 @@ void Trainer::train_one(const Step& step) {
   // An update that stopped midway counts: the optimizer's time has gone on.
   if (!result.finite && result.updated) ++state_.updates;
   ++state_.step;
+  context.profile = nullptr;
+  if (profile_) profile_->add_span(format("step {}", state_.step), begin, seconds_since(begin));
   state_.epoch = step.epoch;
   state_.stream = step.position;
   state_.flops += result.flops;
@@ -205,6 +214,20 @@ void Trainer::measure_peak() {
   record_->set_peak_flops(info_.peak_flops);
   next_peak_ = train_seconds_ + 60;
   progress_->exclude(seconds_since(begin));
+}
+
+// A trace that cannot be written is a warning: the run is worth more.
+void Trainer::write_trace() {
+  const std::string path = folder_->trace_path();
+  try {
+    write_file_atomically(files_, path, chrome_trace(profile_->events()));
+    progress_->clear();
+    log_.info("steps {}-{}: every op's time is in {}, for chrome://tracing or ui.perfetto.dev",
+              recipe_.profile_first, state_.step, path);
+  } catch (const Error& error) {
+    log_.warning("profile_steps: {}", error.what());
+  }
+  profile_.reset();
 }
 
 void Trainer::log_step() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/profile.h"
 #include "io/checkpoint_writer.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
@@ -50,6 +51,7 @@ class Trainer {
   bool keeps_in_range(StepResult& result);
   void handle_bad_step(const Step& step, const StepResult& result);
   void log_step();
+  void write_trace();
   void measure_peak();
   bool due(Recipe::When when, std::int64_t every) const;
   bool finished() const;
@@ -99,6 +101,7 @@ class Trainer {
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<RunRecord> record_;
   std::unique_ptr<Progress> progress_;
+  std::unique_ptr<Profile> profile_;  // while the steps of profile_steps run
   RunInfo info_;
   CoreMeter cores_;
   std::chrono::steady_clock::time_point started_;

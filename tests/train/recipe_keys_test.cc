@@ -149,6 +149,7 @@ const std::vector<Sample> kSamples = {
     {"logging_dir", "logs", ""},
     {"report_to", "none", ""},
     {"disable_tqdm", "true", ""},
+    {"profile_steps", "3-5", ""},
     {"save_strategy", "no", ""},
     {"save_steps", "11", ""},
     {"save_total_limit", "2", ""},

@@ -190,6 +190,9 @@ TEST(Recipe, WhatIsNotSupportedYetSaysSo) {
   EXPECT_HAS(problem_of("report_to: [tensorboard, wandb]\n"), "not supported yet by lode: report_to wandb");
   EXPECT_HAS(problem_of("optim: lomo\n"), "not supported yet by lode: optim lomo");
   EXPECT_HAS(problem_of("deepspeed: ds.json\n"), "not supported yet by lode: deepspeed");
+  for (const char* steps : {"0-3", "5-3", "3-", "a", "1-101", "-3"}) {
+    EXPECT_HAS(problem_of(format("profile_steps: \"{}\"\n", steps)), "such as 3-5") << steps;
+  }
   EXPECT_HAS(problem_of("tensor_model_parallel_size: 2\n"), "not supported yet");
   EXPECT_HAS(problem_of("training:\n  moe:\n    fused_grouping: true\n"), "not supported yet");
   const Recipe r = read(

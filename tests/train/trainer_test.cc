@@ -168,6 +168,33 @@ TEST(Trainer, LearnsAndWritesWhatItMeasured) {
             run.recipe({"logging_steps=6"}).to_json());
 }
 
+TEST(Trainer, ProfiledStepsAreInTheTraceAndChangeNothing) {
+  const TinyRun run;
+  run.train({"max_steps=4", "logging_steps=1"});
+  const auto plain = column(metrics_of(run / "out"), "loss");
+  EXPECT_FALSE(real_files().exists(run / "out/trace.json"));
+  run.train({"max_steps=4", "logging_steps=1", "profile_steps=2-3", "output_dir=@/traced"});
+  EXPECT_EQ(column(metrics_of(run / "traced"), "loss"), plain);
+  const Json trace = parse_json(real_files().read(run / "traced/trace.json"), "trace.json");
+  std::vector<std::string> spans;
+  std::map<std::string, int> ops;
+  for (const Json& event : trace.at("traceEvents").as_array()) {
+    if (event.at("ph").as_string() != "X") continue;
+    const std::string& name = event.at("name").as_string();
+    if (event.at("cat").as_string() == "step") {
+      spans.push_back(name);
+    } else {
+      ++ops[name];
+    }
+  }
+  EXPECT_EQ(spans, (std::vector<std::string>{"data", "step 2", "data", "step 3"}));
+  EXPECT_GT(ops["linear dW"], 0);
+  EXPECT_EQ(ops["gradient norm"] % 2, 0) << "the same ops in both steps";
+  // A run that ends before the last of them writes those that ran.
+  run.train({"max_steps=4", "profile_steps=4-9", "output_dir=@/short"});
+  EXPECT_TRUE(real_files().exists(run / "short/trace.json"));
+}
+
 TEST(Trainer, TheSplitIntoMicroBatchesChangesNothing) {
   const TinyRun run;
   std::map<int, std::vector<float>> weights;
