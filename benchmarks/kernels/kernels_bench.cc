@@ -96,7 +96,7 @@ void swiglu_forward_bench(benchmark::State& state) {
       [] {
         return Tensors{{activations(2 * kI), activations(kI)}};
       },
-      [](const Tensors& t) { swiglu_forward(DType::bf16, context(), t[0], t[1]); });
+      [](const Tensors& t) { gated_forward(DType::bf16, context(), GateKind::silu, t[0], t[1]); });
 }
 BENCHMARK(swiglu_forward_bench)->UseRealTime()->Unit(benchmark::kMicrosecond);
 
@@ -106,7 +106,7 @@ void swiglu_backward_bench(benchmark::State& state) {
       [] {
         return Tensors{{activations(kI), activations(2 * kI), activations(2 * kI)}};
       },
-      [](const Tensors& t) { swiglu_backward(DType::bf16, context(), t[0], t[1], t[2]); });
+      [](const Tensors& t) { gated_backward(DType::bf16, context(), GateKind::silu, t[0], t[1], t[2]); });
 }
 BENCHMARK(swiglu_backward_bench)->UseRealTime()->Unit(benchmark::kMicrosecond);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/format.h"
 #include "lode/error.h"
 #include "train/keys.h"
 
