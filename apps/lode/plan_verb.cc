@@ -68,18 +68,6 @@ Json to_json(const MemoryFix& fix) {
                        {"slow_down", fix.slow_down}});
 }
 
-void print_fixes(const std::vector<MemoryFix>& fixes, std::size_t limit) {
-  std::printf(fixes.empty()                ? "no change makes it need less\n"
-              : fixes.front().peak > limit ? "no change is enough; the nearest:\n"
-                                           : "what makes it fit, cheapest first:\n");
-  for (const MemoryFix& fix : fixes) {
-    std::string changes;
-    for (const std::string& change : fix.changes) changes += change + " ";
-    std::printf("  %s: %s, %.2f x the time\n", changes.c_str(), format_bytes(fix.peak).c_str(),
-                fix.slow_down);
-  }
-}
-
 void plan(const PlanArguments& arguments) {
   FileSystem& files = real_files();
   Log log;
@@ -113,7 +101,9 @@ void plan(const PlanArguments& arguments) {
     Json list = Json::array();
     for (const MemoryFix& fix : fixes) list.push_back(to_json(fix));
     json["fixes"] = std::move(list);
-    if (!arguments.json && memory.peak() > limit) print_fixes(fixes, limit);
+    if (!arguments.json && memory.peak() > limit) {
+      for (const std::string& line : fix_lines(fixes, limit)) std::printf("%s\n", line.c_str());
+    }
   }
   if (arguments.json) std::printf("%s\n", json.dump(2).c_str());
 }

@@ -77,9 +77,9 @@ int run_process(const std::vector<std::string>& words, const std::string& log) {
 std::string last_line(const std::string& text) {
   const auto end = text.find_last_not_of(" \n");
   if (end == std::string::npos) return "";
-  const auto begin = text.rfind('\n', end);
-  return text.substr(begin == std::string::npos ? 0 : begin + 1,
-                     end - (begin == std::string::npos ? -1 : static_cast<std::ptrdiff_t>(begin)));
+  const auto newline = text.rfind('\n', end);
+  const auto begin = newline == std::string::npos ? 0 : newline + 1;
+  return text.substr(begin, end + 1 - begin);
 }
 
 Run train_once(FileSystem& files, const std::string& binary, const std::vector<std::string>& recipe,

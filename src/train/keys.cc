@@ -5,6 +5,7 @@
 
 #include "core/fail.h"
 #include "train/keys_build.h"
+#include "train/memory_plan.h"
 
 namespace lode {
 namespace {
@@ -238,11 +239,15 @@ void add_step_keys(KeyTable& t) {
             "packing_strategy: blocks that is the order of the documents.");
   t.integer("num_threads", &Recipe::num_threads, {.min = 0, .max = 4096},
             "Threads. 0: every core that the process may use.");
-  t.text(
+  Key& limit = t.text(
       "memory_limit", &Recipe::memory_limit,
       "The most memory that the process may take: a size (6GiB), a share of the machine's or the "
       "container's (80%), auto (what is free at the start) or none. A run that would need more ends before "
       "it starts, with exit code 4 and what makes it fit.");
+  limit.set = [set = limit.set](Recipe& recipe, const YamlNode& node) {
+    set(recipe, node);
+    memory_limit_bytes(recipe.memory_limit);
+  };
   t.integer("max_bad_steps", &Recipe::max_bad_steps, kAtLeast1,
             "Steps in a row with a loss or gradient that is not finite (their updates are skipped) before "
             "the run ends "

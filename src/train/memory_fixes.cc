@@ -1,5 +1,6 @@
 // The search for what makes a run fit.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 
 #include "train/memory_plan.h"
@@ -118,13 +119,27 @@ std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe
   fixes.erase(end, fixes.end());
   // The cheapest; of equally cheap ones the least to change, then the least memory.
   std::ranges::sort(fixes, [](const MemoryFix& a, const MemoryFix& b) {
-    const auto cost = [](const MemoryFix& fix) {
-      return static_cast<std::int64_t>(fix.slow_down * 100 + 0.5);
-    };
+    const auto cost = [](const MemoryFix& fix) { return std::lround(fix.slow_down * 100); };
     return std::tuple(cost(a), a.changes.size(), a.peak) < std::tuple(cost(b), b.changes.size(), b.peak);
   });
   if (fixes.size() > count) fixes.resize(count);
   return fixes;
+}
+
+std::vector<std::string> fix_lines(const std::vector<MemoryFix>& fixes, std::size_t limit) {
+  if (fixes.empty()) {
+    return {
+        "no change of batch, activations, optimizer or quantisation makes it need less: use a smaller model "
+        "or cutoff_len"};
+  }
+  std::vector<std::string> lines{fixes.front().peak > limit ? "no change is enough; the nearest:"
+                                                            : "what makes it fit, cheapest first:"};
+  for (const MemoryFix& fix : fixes) {
+    std::string changes;
+    for (const std::string& change : fix.changes) changes += (changes.empty() ? "" : " ") + change;
+    lines.push_back(format("  {}: {}, {:.2f} x the time", changes, format_bytes(fix.peak), fix.slow_down));
+  }
+  return lines;
 }
 
 }  // namespace lode

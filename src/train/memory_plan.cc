@@ -7,6 +7,7 @@
 #include "core/rehearsal.h"
 #include "kernels/matmul.h"
 #include "observe/system.h"
+#include "train/activation_auto.h"
 #include "train/planned_run.h"
 
 namespace lode {
@@ -130,24 +131,19 @@ std::size_t memory_limit_bytes(const std::string& text) {
   const SystemInfo system = read_system();
   if (text == "auto") return static_cast<std::size_t>(0.95 * static_cast<double>(system.available_memory));
   char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const std::string unit = end == nullptr ? "" : end;
-  const std::pair<const char*, double> units[] = {{"%", static_cast<double>(system.total_memory) / 100},
-                                                  {"B", 1},
-                                                  {"KiB", 1024.0},
-                                                  {"MiB", 1048576.0},
-                                                  {"GiB", 1073741824.0},
-                                                  {"TiB", 1099511627776.0},
-                                                  {"KB", 1e3},
-                                                  {"MB", 1e6},
-                                                  {"GB", 1e9},
-                                                  {"TB", 1e12}};
-  for (const auto& [name, size] : units) {
-    if (end != text.c_str() && unit == name && value > 0 && value * size < 1e18)
-      return static_cast<std::size_t>(value * size);
+  const double number = std::strtod(text.c_str(), &end);
+  if (number > 0 && number <= 100 && std::string_view(end) == "%")
+    return static_cast<std::size_t>(number / 100 * static_cast<double>(system.total_memory));
+  // A bare number is more likely meant as gigabytes than as bytes.
+  if (number > 0 && text.back() == 'B' && text.find(' ') == std::string::npos) {
+    try {
+      return parse_bytes(text);
+    } catch (const Error&) {
+      // Said below with all that is allowed.
+    }
   }
   fail(ErrorKind::usage,
-       "memory_limit: expected a size (6GiB, 800MB), a share of this machine's memory (80%), auto or none; "
+       "expected a size (6GiB, 800MB), a share of this machine's memory (80%), auto or none; "
        "found \"{}\"",
        text);
 }
@@ -164,21 +160,9 @@ void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& par
   std::string text =
       format("the run needs {}, memory_limit allows {}", format_bytes(plan.peak()), format_bytes(limit));
   for (const std::string& line : plan.lines()) text += "\n  " + line;
-  const auto fixes = find_memory_fixes(files, recipe, parts, model_path, rows, limit);
-  if (fixes.empty()) {
-    text +=
-        "\nno change of batch, optimizer or quantisation makes it need less: use a smaller model or "
-        "cutoff_len";
-  } else if (fixes.front().peak > limit) {
-    text += "\nno change is enough; the nearest:";
-  } else {
-    text += "\nwhat makes it fit, cheapest first:";
-  }
-  for (const MemoryFix& fix : fixes) {
-    std::string changes;
-    for (const std::string& change : fix.changes) changes += (changes.empty() ? "" : " ") + change;
-    text += format("\n  {}: {}, {:.2f} x the time", changes, format_bytes(fix.peak), fix.slow_down);
-  }
+  for (const std::string& line :
+       fix_lines(find_memory_fixes(files, recipe, parts, model_path, rows, limit), limit))
+    text += "\n" + line;
   fail(ErrorKind::memory, "{}", text);
 }
 

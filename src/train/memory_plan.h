@@ -53,6 +53,9 @@ std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe
                                          const std::string& model_path, const Rows* rows, std::size_t limit,
                                          std::size_t count = 5);
 
+// The list as shown to users, with a line above it.
+std::vector<std::string> fix_lines(const std::vector<MemoryFix>& fixes, std::size_t limit);
+
 // Bytes that `memory_limit` allows: "6GiB", "80%" of the memory of machine or container, "auto": 95 % of what
 // is available now; 0: no limit ("none"). Throws Error(usage) on anything else.
 std::size_t memory_limit_bytes(const std::string& text);
