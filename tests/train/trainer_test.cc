@@ -195,28 +195,6 @@ TEST(Trainer, ProfiledStepsAreInTheTraceAndChangeNothing) {
   EXPECT_TRUE(real_files().exists(run / "short/trace.json"));
 }
 
-TEST(Trainer, TheSplitIntoMicroBatchesChangesNothing) {
-  const TinyRun run;
-  std::map<int, std::vector<float>> weights;
-  std::map<int, std::vector<double>> losses;
-  for (const auto& [rows, batches] : {std::pair{4, 1}, {2, 2}, {1, 4}}) {
-    const std::string out = format("out{}", rows);
-    // Without a large epsilon Adam divides tiny gradients by their own size, and rounding becomes an update.
-    run.train({"max_steps=8", format("per_device_train_batch_size={}", rows), "adam_epsilon=1e-2",
-               format("gradient_accumulation_steps={}", batches), "output_dir=@/" + out,
-               "learning_rate=0.02"});
-    weights[rows] = numbers_of(run / (out + "/checkpoint-8/model.safetensors"));
-    losses[rows] = column(metrics_of(run / out), "loss");
-  }
-  ASSERT_LT(losses[4].back(), losses[4].front() - 0.1);
-  for (const int rows : {1, 2}) {
-    EXPECT_LT(largest_difference(weights[rows], weights[4]), 1e-6) << rows;
-    ASSERT_EQ(losses[rows].size(), 8u);
-    for (std::size_t i = 0; i < 8; ++i)
-      EXPECT_NEAR(losses[rows][i], losses[4][i], 1e-6) << rows << " step " << i;
-  }
-}
-
 TEST(Trainer, SchedulesAreInTheMetrics) {
   const TinyRun run;
   const auto rates = [&](const Overrides& overrides) {
