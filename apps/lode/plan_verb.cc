@@ -6,6 +6,7 @@
 #include "core/fail.h"
 #include "core/file.h"
 #include "models/hub.h"
+#include "train/batch_size.h"
 #include "train/chat_setup.h"
 #include "train/memory_plan.h"
 #include "train/step_time.h"
@@ -26,7 +27,15 @@ struct Parts {
   std::string model_path;
   std::optional<ModelParts> model;
   DataSets data;
+  std::size_t limit = 0;      // bytes; 0: none
+  std::optional<Fact> batch;  // how auto was resolved
 };
+
+void choose_batch(Parts& parts, const Rows* rows) {
+  if (auto fact =
+          choose_batch_size(real_files(), parts.recipe, *parts.model, parts.model_path, rows, parts.limit))
+    parts.batch = std::move(fact);
+}
 
 Parts read_parts(const PlanArguments& arguments, Log& log) {
   FileSystem& files = real_files();
@@ -36,9 +45,12 @@ Parts read_parts(const PlanArguments& arguments, Log& log) {
   parts.model = read_recipe_parts(files, parts.recipe, parts.model_path);
   if (parts.recipe.stage == Recipe::Stage::sft)
     parts.model->tokenizer = with_named_template(parts.model->tokenizer, parts.recipe.chat_template);
+  parts.limit = memory_limit_bytes(arguments.fit.empty() ? parts.recipe.memory_limit : arguments.fit);
+  if (parts.recipe.streaming || arguments.full_rows) choose_batch(parts, nullptr);
   if (!arguments.full_rows) {
     Engine engine({.threads = static_cast<int>(parts.recipe.num_threads)});
     parts.data = prepare_data_sets(files, parts.recipe, parts.model->tokenizer, engine.threads(), log);
+    choose_batch(parts, parts.data.train.get());
   }
   return parts;
 }
@@ -76,11 +88,15 @@ void plan(const PlanArguments& arguments) {
   const MemoryPlan memory =
       plan_memory(files, parts.recipe, *parts.model, parts.model_path,
                   largest_step(parts.recipe, rows, parts.model->config.spec.vocab_size));
-  const std::size_t limit =
-      memory_limit_bytes(arguments.fit.empty() ? parts.recipe.memory_limit : arguments.fit);
+  const std::size_t limit = parts.limit;
   Json json = memory.to_json();
   json["memory_limit"] = limit == 0 ? Json() : Json(static_cast<std::int64_t>(limit));
+  json["micro_batch"] = Json::object({{"rows", parts.recipe.per_device_train_batch_size},
+                                      {"times", parts.recipe.gradient_accumulation_steps}});
+  if (parts.batch) json["micro_batch"]["why"] = parts.batch->why;
   if (!arguments.json) {
+    if (parts.batch)
+      std::printf("micro-batch: %s: %s\n", parts.batch->chosen.c_str(), parts.batch->why.c_str());
     for (const std::string& line : memory.lines()) std::printf("%s\n", line.c_str());
     if (limit != 0) {
       std::printf("memory limit: %s: %s\n", format_bytes(limit).c_str(),

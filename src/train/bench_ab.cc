@@ -175,6 +175,11 @@ Json AbResult::to_json() const {
 std::vector<AbResult> bench_ab(FileSystem& files, const std::string& binary,
                                const std::vector<std::string>& recipe, const AbOptions& options) {
   const Recipe base = recipe_from_arguments(files, recipe);  // its problems are said before anything runs
+  if (base.per_device_train_batch_size == Recipe::kAutoBatch) {
+    fail(ErrorKind::usage,
+         "bench ab: per_device_train_batch_size is auto, which each side would choose for itself: give a "
+         "number");
+  }
   std::string known;
   for (const Toggle& toggle : toggles()) known += format("{}\"{}\"", known.empty() ? "" : ", ", toggle.name);
   for (const std::string& name : options.only) {

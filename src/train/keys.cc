@@ -181,20 +181,7 @@ void add_data_keys(KeyTable& t) {
 }
 
 void add_step_keys(KeyTable& t) {
-  t.group("step");
-  t.integer("per_device_train_batch_size", &Recipe::per_device_train_batch_size, {.min = 1, .max = 1 << 20},
-            "Rows of cutoff_len tokens (packing) or samples in a micro-batch.")
-      .alias("micro_batch_size", kMegatron)
-      .alias("batch_size", kGuides)
-      .other_default(kSwift, "1");
-  t.integer("per_device_eval_batch_size", &Recipe::per_device_eval_batch_size, {.min = 1, .max = 1 << 20},
-            "The same for evaluation.")
-      .alias("eval_batch_size", kAxolotl);
-  t.integer(
-       "gradient_accumulation_steps", &Recipe::gradient_accumulation_steps, {.min = 1, .max = 1 << 20},
-       "Micro-batches per optimizer step. The loss is divided by the target tokens of all of them together.")
-      .alias("gradient_accumulation", kGuides)
-      .other_default(kSwift, "as many as make 16 samples");
+  add_batch_keys(t);
   t.number("num_train_epochs", &Recipe::num_train_epochs, kAbove0, "Passes over the data; parts of one too.")
       .alias("num_epochs", kAxolotl)
       .other_default(kAxolotl, "1");

@@ -73,6 +73,7 @@ void refuse_choices(Key& key, const std::vector<std::string>& names);
 
 void add_tuning_keys(KeyTable& table);  // keys_tuning.cc
 void add_chat_keys(KeyTable& table);
+void add_batch_keys(KeyTable& table);               // keys_batch.cc
 void add_activation_keys(KeyTable& table);          // keys_activation.cc
 bool is_activation_option(const std::string& key);  // has a meaning only with its policy
 void add_optimizer_choice_keys(KeyTable& table);    // keys_optimizer.cc

@@ -18,16 +18,17 @@ struct Change {
 
 std::vector<Change> batch_changes(const Recipe& recipe) {
   std::vector<Change> out{{}};
+  if (recipe.optim_in_backward) return out;  // which cannot accumulate
   std::int64_t rows = recipe.per_device_train_batch_size, times = recipe.gradient_accumulation_steps;
   while (rows % 2 == 0) {
     rows /= 2;
     times *= 2;
-    out.push_back(
-        {{format("per_device_train_batch_size={}", rows), format("gradient_accumulation_steps={}", times)},
-         [rows, times](Recipe& r) {
-           r.per_device_train_batch_size = rows;
-           r.gradient_accumulation_steps = times;
-         }});
+    std::vector<std::string> text{format("per_device_train_batch_size={}", rows)};
+    if (!recipe.global_batch_size) text.push_back(format("gradient_accumulation_steps={}", times));
+    out.push_back({std::move(text), [rows, times](Recipe& r) {
+                     r.per_device_train_batch_size = rows;
+                     r.gradient_accumulation_steps = times;
+                   }});
   }
   return out;
 }

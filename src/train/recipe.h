@@ -92,9 +92,11 @@ struct Recipe : OptimizerRecipe, ActivationRecipe {
   std::int64_t preprocessing_num_workers = 0;  // 0: num_threads
 
   // Step. With packing a batch counts rows of cutoff_len tokens, without it samples.
+  static constexpr std::int64_t kAutoBatch = 0;  // until train/batch_size.h has chosen
   std::int64_t per_device_train_batch_size = 8;
   std::int64_t per_device_eval_batch_size = 8;
   std::int64_t gradient_accumulation_steps = 1;
+  std::optional<std::int64_t> global_batch_size;  // their product, when given
   double num_train_epochs = 3;
   std::int64_t max_steps = -1;  // above 0: wins over num_train_epochs
   bool fp16 = false;

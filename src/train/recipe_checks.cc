@@ -302,6 +302,7 @@ void check_recipe(Recipe& recipe, RecipeReading& reading) {
   checker.tuning();
   checker.chat();
   check_activations(recipe, reading);
+  check_batch(recipe, reading);
   check_optimizer(recipe, reading);
   checker.schedule();
   checker.evaluation();

@@ -32,6 +32,8 @@ struct RecipeReading {
 void check_recipe(Recipe& recipe, RecipeReading& reading);
 // Of the keys of activations, activation_policy resolved from them; activation_checks.cc.
 void check_activations(Recipe& recipe, RecipeReading& reading);
+// Of the batch, gradient_accumulation_steps resolved from global_batch_size; batch_checks.cc.
+void check_batch(Recipe& recipe, RecipeReading& reading);
 // Of the optimizer's keys; optimizer_checks.cc.
 void check_optimizer(const Recipe& recipe, RecipeReading& reading);
 

@@ -58,6 +58,7 @@ class Trainer {
   // trainer_start.cc
   void read_parts();
   void make_state();
+  void choose_batch(const Rows* rows);
   void plan_run();
   void make_model();
   void show_coverage() const;
@@ -81,6 +82,7 @@ class Trainer {
   Recipe recipe_;
   std::vector<std::string> command_line_;
   Log& log_;
+  std::size_t memory_limit_;  // of the process, as it was at the start; 0: none
   Engine engine_;
   std::optional<RunFolder> folder_;
   std::optional<ModelParts> parts_;

@@ -8,6 +8,7 @@
 #include "models/hub.h"
 #include "models/peft.h"
 #include "models/weights.h"
+#include "train/batch_size.h"
 #include "train/chat_setup.h"
 #include "train/optimizer_setup.h"
 #include "train/planned_run.h"
@@ -60,8 +61,8 @@ Schedule make_schedule(const Recipe& recipe, std::int64_t total_steps) {
   return schedule;
 }
 
-EngineOptions with_memory_limit(EngineOptions options, const Recipe& recipe) {
-  options.memory_limit = tensor_limit(memory_limit_bytes(recipe.memory_limit));
+EngineOptions with_memory_limit(EngineOptions options, std::size_t limit) {
+  options.memory_limit = tensor_limit(limit);
   return options;
 }
 
@@ -72,13 +73,16 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
       recipe_(recipe),
       command_line_(std::move(command_line)),
       log_(log),
-      engine_(with_memory_limit(engine_options(recipe), recipe)) {
+      memory_limit_(memory_limit_bytes(recipe.memory_limit)),
+      engine_(with_memory_limit(engine_options(recipe), memory_limit_)) {
   require_recipe_files(files_, recipe_);
   folder_.emplace(files_, recipe_, engine_.threads(), log_);
   for (const std::string& notice : recipe_.notices) log_.info("{}", notice);
   resumed_ = folder_->resume_from();
   read_parts();
+  if (recipe_.streaming) choose_batch(nullptr);  // a stream is cut as it is read
   data_ = prepare_data_sets(files_, recipe_, parts_->tokenizer, engine_.threads(), log_);
+  choose_batch(data_.train.get());
   if (data_.train) {
     const auto seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
     loader_ = std::make_unique<StepLoader>(
@@ -239,12 +243,24 @@ void Trainer::make_state() {
   if (data_.stream) data_.stream->seek(state_.stream);
 }
 
+void Trainer::choose_batch(const Rows* rows) {
+  if (recipe_.per_device_train_batch_size != Recipe::kAutoBatch) return;
+  std::optional<EarlierBatch> earlier;
+  if (resumed_) {
+    const RunState saved = RunState::from_json(read_checkpoint_state(files_, resumed_->path),
+                                               join_path(resumed_->path, "lode_state.json"));
+    earlier = {saved.rows_per_step, saved.recipe.at("per_device_train_batch_size").as_int()};
+  }
+  const auto fact = choose_batch_size(files_, recipe_, *parts_, model_path_, rows, memory_limit_, earlier);
+  engine_.facts().set(*fact);
+}
+
 // Before weights are read: a run that does not fit ends here.
 void Trainer::plan_run() {
   const Rows* rows = data_.train.get();
   plan_ = plan_memory(files_, recipe_, *parts_, model_path_,
                       largest_step(recipe_, rows, parts_->config.spec.vocab_size));
-  require_fits(files_, recipe_, *parts_, model_path_, rows, plan_, memory_limit_bytes(recipe_.memory_limit));
+  require_fits(files_, recipe_, *parts_, model_path_, rows, plan_, memory_limit_);
 }
 
 void Trainer::make_updater() {

@@ -65,6 +65,7 @@ const std::vector<Sample> kSamples = {
     {"per_device_train_batch_size", "3", ""},
     {"per_device_eval_batch_size", "3", ""},
     {"gradient_accumulation_steps", "3", ""},
+    {"global_batch_size", "16", ""},
     {"num_train_epochs", "1.5", ""},
     {"max_steps", "9", ""},
     {"bf16", "true", ""},
