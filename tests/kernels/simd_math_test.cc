@@ -17,6 +17,7 @@ void evaluate(int function, const float* x, float* y, std::int64_t n) {
     if (function == 1) result = sigmoid(v);
     if (function == 2) result = normal(v).cdf;
     if (function == 3) result = normal(v).gauss;
+    if (function == 4) result = sigmoid_coarse(v);
     store(result, y + i, part);
   });
 }
@@ -77,6 +78,17 @@ TEST(SimdMath, Sigmoid) {
     EXPECT_EQ(value(1, 1e4f), 1.0f);
     EXPECT_EQ(value(1, 0.0f), 0.5f);
     EXPECT_TRUE(std::isnan(value(1, NAN)));
+  });
+}
+
+TEST(SimdMath, CoarseSigmoid) {
+  for_each_target([] {
+    const auto want = [](double x) { return 1.0 / (1.0 + std::exp(-x)); };
+    EXPECT_LT(worst_error(4, -87.0, 88.0, want), 7e-5);
+    EXPECT_EQ(value(4, -INFINITY), 0.0f);
+    EXPECT_EQ(value(4, -1e4f), 0.0f);
+    EXPECT_NEAR(value(4, 1e4f), 1.0f, 7e-5);
+    EXPECT_TRUE(std::isnan(value(4, NAN)));
   });
 }
 

@@ -15,39 +15,46 @@ namespace lode {
 namespace HWY_NAMESPACE {
 namespace {
 
+template <class T>
+HWY_INLINE V sigmoid_for(V x) {
+  if constexpr (std::is_same_v<T, float>) return sigmoid(x);
+  return sigmoid_coarse(x);
+}
+
 // (1 + tanh(z)) / 2 = sigmoid(2 z) with z = sqrt(2/pi) (x + 0.044715 x^3); `slope` is d(2 z)/dx. Both are
 // constant in effect beyond |x| = 30, where x^3 could overflow.
 struct TanhGate {
   V s, slope;
 };
+template <class T>
 HWY_INLINE TanhGate tanh_gate(V x) {
   const V k = set(1.5957691216057308f);  // 2 sqrt(2/pi)
   const V near = hn::Min(hn::Max(x, set(-30.0f)), set(30.0f));
   const V square = hn::Mul(near, near);
   const V z = hn::Mul(hn::Mul(k, near), hn::MulAdd(square, set(0.044715f), set(1.0f)));
-  return {sigmoid(z), hn::Mul(k, hn::MulAdd(square, set(3.0f * 0.044715f), set(1.0f)))};
+  return {sigmoid_for<T>(z), hn::Mul(k, hn::MulAdd(square, set(3.0f * 0.044715f), set(1.0f)))};
 }
 
-// act(x) = x * gate, and its derivative.
+// act(x) = x * gate, and its derivative, for results that are stored as T.
 struct Act {
   V gate, slope;
 };
-template <GateKind kind>
+template <class T, GateKind kind>
 HWY_INLINE V act_gate(V x) {
-  if constexpr (kind == GateKind::silu) return sigmoid(x);
+  if constexpr (kind == GateKind::silu) return sigmoid_for<T>(x);
   if constexpr (kind == GateKind::gelu_erf) return normal(x).cdf;
-  return tanh_gate(x).s;
+  return tanh_gate<T>(x).s;
 }
-template <GateKind kind>
+template <class T, GateKind kind>
 HWY_INLINE Act act(V x) {
   if constexpr (kind == GateKind::silu) {
-    const V s = sigmoid(x);
+    const V s = sigmoid_for<T>(x);
     return {s, hn::Mul(s, hn::MulAdd(x, hn::Sub(set(1.0f), s), set(1.0f)))};
   } else if constexpr (kind == GateKind::gelu_erf) {
     const Normal n = normal(x);
     return {n.cdf, hn::MulAdd(x, hn::Mul(n.gauss, set(0.3989422804014327f)), n.cdf)};
   } else {
-    const TanhGate gate = tanh_gate(x);
+    const TanhGate gate = tanh_gate<T>(x);
     const V bump = hn::Mul(hn::Mul(gate.s, hn::Sub(set(1.0f), gate.s)), gate.slope);
     return {gate.s, hn::MulAdd(x, bump, gate.s)};
   }
@@ -62,7 +69,7 @@ void gated(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
     T* out = y.row<T>(r);
     for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
       const V g = load(gate + c, part);
-      store(hn::Mul(hn::Mul(g, act_gate<kind>(g)), load(up + c, part)), out + c, part);
+      store(hn::Mul(hn::Mul(g, act_gate<T, kind>(g)), load(up + c, part)), out + c, part);
     });
   }
 }
@@ -76,7 +83,7 @@ void gated_back(ConstView dy, ConstView gate_up, View dgate_up, std::int64_t beg
     T* out = dgate_up.row<T>(r);
     for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
       const V g = load(gate + c, part), u = load(gate + n + c, part), d = load(grad + c, part);
-      const Act a = act<kind>(g);
+      const Act a = act<T, kind>(g);
       store(hn::Mul(hn::Mul(d, u), a.slope), out + c, part);
       store(hn::Mul(d, hn::Mul(g, a.gate)), out + n + c, part);
     });
@@ -90,7 +97,7 @@ void plain(ConstView x, View y, std::int64_t begin, std::int64_t end) {
     T* out = y.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
       const V v = load(in + c, part);
-      store(hn::Mul(v, act_gate<kind>(v)), out + c, part);
+      store(hn::Mul(v, act_gate<T, kind>(v)), out + c, part);
     });
   }
 }
@@ -102,7 +109,7 @@ void plain_back(ConstView dy, ConstView x, View dx, std::int64_t begin, std::int
     const T* grad = dy.row<T>(r);
     T* out = dx.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
-      store(hn::Mul(load(grad + c, part), act<kind>(load(in + c, part)).slope), out + c, part);
+      store(hn::Mul(load(grad + c, part), act<T, kind>(load(in + c, part)).slope), out + c, part);
     });
   }
 }
@@ -120,7 +127,7 @@ HWY_INLINE void for_kind(DType dtype, GateKind kind, const Body& body) {
         return body(type, std::integral_constant<GateKind, GateKind::gelu_tanh>());
     }
   };
-  dtype == DType::bf16 ? with_type(bf16()) : with_type(float());
+  for_type(dtype, with_type);
 }
 
 void gated_rows(GateKind kind, ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {

@@ -61,6 +61,18 @@ const bool environment_read = [] {
 
 }  // namespace
 
+bool rounds_to_bf16() {
+#if HWY_ARCH_X86
+  static const bool does = [] {
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512bf16") != 0;
+  }();
+  return does;
+#else
+  return false;
+#endif
+}
+
 std::vector<std::string> available_simd_targets() {
   std::vector<std::string> names;
   for (const std::int64_t bit : supported_bits()) names.emplace_back(hwy::TargetName(bit));

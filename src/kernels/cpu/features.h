@@ -16,6 +16,9 @@ struct CpuPath {
 };
 CpuPath cpu_path();
 
+// The processor converts f32 to bf16 itself, rounding to nearest even (AVX512-BF16).
+bool rounds_to_bf16();
+
 // The targets this machine can run, best first.
 std::vector<std::string> available_simd_targets();
 

@@ -136,24 +136,20 @@ void backward(const NormBackward& a, std::int64_t begin, std::int64_t end, float
 }
 
 void norm_forward_rows(const NormForward& a, std::int64_t begin, std::int64_t end) {
-  const bool rms = a.kind == NormKind::rms;
-  if (a.x.dtype == DType::bf16) {
-    rms ? forward<bf16, NormKind::rms>(a, begin, end) : forward<bf16, NormKind::layer>(a, begin, end);
-  } else {
-    rms ? forward<float, NormKind::rms>(a, begin, end) : forward<float, NormKind::layer>(a, begin, end);
-  }
+  for_type(a.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    a.kind == NormKind::rms ? forward<T, NormKind::rms>(a, begin, end)
+                            : forward<T, NormKind::layer>(a, begin, end);
+  });
 }
 
 void norm_backward_rows(const NormBackward& a, std::int64_t begin, std::int64_t end, float* dweight,
                         float* dbias) {
-  const bool rms = a.kind == NormKind::rms;
-  if (a.h.dtype == DType::bf16) {
-    rms ? backward<bf16, NormKind::rms>(a, begin, end, dweight, dbias)
-        : backward<bf16, NormKind::layer>(a, begin, end, dweight, dbias);
-  } else {
-    rms ? backward<float, NormKind::rms>(a, begin, end, dweight, dbias)
-        : backward<float, NormKind::layer>(a, begin, end, dweight, dbias);
-  }
+  for_type(a.h.dtype, [&](auto type) {
+    using T = decltype(type);
+    a.kind == NormKind::rms ? backward<T, NormKind::rms>(a, begin, end, dweight, dbias)
+                            : backward<T, NormKind::layer>(a, begin, end, dweight, dbias);
+  });
 }
 
 }  // namespace

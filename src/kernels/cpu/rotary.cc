@@ -33,11 +33,10 @@ void rotate(const RotaryApply& a, std::int64_t begin, std::int64_t end) {
 }
 
 void rotary_rows(const RotaryApply& a, std::int64_t begin, std::int64_t end) {
-  if (a.x.dtype == DType::bf16) {
-    a.inverse ? rotate<bf16, true>(a, begin, end) : rotate<bf16, false>(a, begin, end);
-  } else {
-    a.inverse ? rotate<float, true>(a, begin, end) : rotate<float, false>(a, begin, end);
-  }
+  for_type(a.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    a.inverse ? rotate<T, true>(a, begin, end) : rotate<T, false>(a, begin, end);
+  });
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "core/tensor.h"
+#include "kernels/cpu/features.h"
 
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
@@ -77,14 +78,29 @@ HWY_INLINE V quiet(V v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::Or(v, bit), v);
 }
 
-// The value that a store as T and a load would give.
-template <class T>
-HWY_INLINE V round_as(V v) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    return hn::BitCast(Floats(), hn::ShiftLeft<16>(bf16_bits(v)));
-  } else {
-    return v;
-  }
+// bf16 in memory, rounded by the processor itself (AVX512-BF16): one instruction in place of eight. Equal to
+// bf16_bits but for numbers below 2^-126, which become 0. Highway 1.0 has no target with it, hence the
+// instruction spelt out. On other targets another name of bf16.
+#if HWY_TARGET == HWY_AVX3
+struct NativeBf16 {
+  std::uint16_t bits;
+};
+HWY_INLINE hn::Vec<Halves> native_bf16(V v) {
+  hn::Vec<Halves> out;
+  asm("vcvtneps2bf16 %1, %0" : "=v"(out.raw) : "v"(v.raw));
+  return out;
+}
+#else
+using NativeBf16 = bf16;
+#endif
+
+// body(T()) with what a kernel is to read and write matrices of `dtype` as: float, NativeBf16 where the
+// machine has it, or bf16.
+template <class Body>
+HWY_INLINE void for_type(DType dtype, const Body& body) {
+  if (dtype == DType::f32) return body(float());
+  if (rounds_to_bf16()) return body(NativeBf16());
+  body(bf16());
 }
 
 HWY_INLINE V load(const float* p, Whole) {
@@ -99,6 +115,28 @@ HWY_INLINE void store(V v, float* p, Whole) {
 }
 HWY_INLINE void store(V v, bf16* p, Whole) {
   hn::StoreU(hn::TruncateTo(Halves(), bf16_bits(v)), Halves(), reinterpret_cast<std::uint16_t*>(p));
+}
+#if HWY_TARGET == HWY_AVX3
+HWY_INLINE V load(const NativeBf16* p, Whole) {
+  return load(reinterpret_cast<const bf16*>(p), Whole());
+}
+HWY_INLINE void store(V v, NativeBf16* p, Whole) {
+  hn::StoreU(native_bf16(v), Halves(), reinterpret_cast<std::uint16_t*>(p));
+}
+#endif
+
+// The value that a store as T and a load would give.
+template <class T>
+HWY_INLINE V round_as(V v) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(bf16_bits(v)));
+  } else if constexpr (std::is_same_v<T, NativeBf16>) {
+#if HWY_TARGET == HWY_AVX3
+    return hn::BitCast(Floats(), hn::ShiftLeft<16>(hn::PromoteTo(Words(), native_bf16(v))));
+#endif
+  } else {
+    return v;
+  }
 }
 
 // Elements beyond the part are loaded as 0 and not stored; no memory beyond it is touched.
