@@ -38,6 +38,30 @@ struct Bench {
                         rate(flops, forward), rate(flops, dx), rate(flops, weights)));
   }
 
+  // What an adapter of rank r adds to a layer: down and up, and the four products of their backward. GB/s of
+  // the wide matrix, read once or read and written.
+  void low_rank(std::int64_t tokens, std::int64_t width, std::int64_t rank) {
+    const auto tensor = [&](DType dtype, std::int64_t r, std::int64_t c) {
+      return bench::random_tensor(memory, dtype, r, c);
+    };
+    const Tensor x = tensor(DType::bf16, tokens, width), z = tensor(DType::bf16, tokens, rank);
+    const Tensor a = tensor(DType::bf16, rank, width), b = tensor(DType::bf16, width, rank);
+    const Tensor da = tensor(DType::f32, rank, width), db = tensor(DType::f32, width, rank);
+    const auto rate_of = [&](double passes, const MatMul& product) {
+      const double seconds = bench::best_time([&] { matmul(context, product); }, 0.25);
+      return format("{:5.2f} ms {:4.1f} GB/s", seconds * 1e3,
+                    passes * static_cast<double>(x.bytes()) / seconds * 1e-9);
+    };
+    bench::print(format(
+        "{} x {}, rank {}: down {}  up {}  dz {}  dx {}  db {}  da {}", tokens, width, rank,
+        rate_of(1, {.a = x.view(), .b = a.view(), .transpose_b = true, .c = z.view()}),
+        rate_of(2, {.a = z.view(), .b = b.view(), .transpose_b = true, .accumulate = true, .c = x.view()}),
+        rate_of(1, {.a = x.view(), .b = b.view(), .c = z.view()}),
+        rate_of(2, {.a = z.view(), .b = a.view(), .accumulate = true, .c = x.view()}),
+        rate_of(1, {.a = x.view(), .b = z.view(), .transpose_a = true, .accumulate = true, .c = db.view()}),
+        rate_of(1, {.a = z.view(), .b = x.view(), .transpose_a = true, .accumulate = true, .c = da.view()})));
+  }
+
   void few_rows(std::int64_t rows, std::int64_t in, std::int64_t out, DType dtype) {
     const Tensor x = bench::random_tensor(memory, dtype, rows, in),
                  w = bench::random_tensor(memory, dtype, out, in);
@@ -60,6 +84,7 @@ int main(int argc, char** argv) {
                       matmul_library_version()));
   constexpr std::int64_t kShapes[][2] = {{768, 768},  {768, 2304}, {768, 3072}, {3072, 768},
                                          {256, 1024}, {320, 960},  {576, 1536}};
+  for (const std::int64_t width : {576, 1536, 3072}) bench.low_rank(2048, width, 16);
   for (const auto& [in, out] : kShapes) bench.linear(2048, in, out);
   for (const std::int64_t tokens : {256, 512, 1024, 2048}) bench.linear(tokens, 768, 50304);
   for (const std::int64_t rows : {1, 4, 5, 8}) {

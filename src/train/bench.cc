@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "autograd/profile.h"
 #include "core/fail.h"
@@ -95,20 +96,44 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-double measure_bandwidth(Engine& engine) {
-  constexpr std::int64_t kRows = 4096, kCols = 8192;
-  Memory& memory = engine.memory();
-  const Tensor x(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
-  const Tensor y(memory, MemoryTag::workspace, DType::f32, kRows, kCols);
-  KernelContext& kernel = engine.context().kernel;
-  fill(kernel, x.view(), 1.0f);
-  fill(kernel, y.view(), 0.0f);
+namespace {
+
+// Of some passes over 2 or 3 large arrays: the best.
+double best_bandwidth(double bytes, const std::function<void()>& pass) {
   double best = 0;
   for (int i = 0; i < 10; ++i) {
     const auto begin = Clock::now();
-    add_inplace(DType::f32, kernel, x.view(), y.view());
-    best = std::max(best, 3.0 * static_cast<double>(x.bytes()) / seconds_since(begin) / 1e9);
+    pass();
+    best = std::max(best, bytes / seconds_since(begin) / 1e9);
   }
+  return best;
+}
+
+constexpr std::int64_t kStreamRows = 4096, kStreamCols = 8192;
+
+}  // namespace
+
+double measure_bandwidth(Engine& engine) {
+  KernelContext& kernel = engine.context().kernel;
+  const auto array = [&engine] {
+    return Tensor(engine.memory(), MemoryTag::workspace, DType::f32, kStreamRows, kStreamCols);
+  };
+  const Tensor x = array(), y = array(), z = array();
+  fill(kernel, x.view(), 1.0f);
+  fill(kernel, y.view(), 2.0f);
+  fill(kernel, z.view(), 0.0f);
+  return best_bandwidth(3.0 * static_cast<double>(x.bytes()),
+                        [&] { add_rows(DType::f32, kernel, x.view(), y.view(), z.view()); });
+}
+
+double measure_read_bandwidth(Engine& engine) {
+  KernelContext& kernel = engine.context().kernel;
+  const Tensor x(engine.memory(), MemoryTag::workspace, DType::f32, kStreamRows, kStreamCols);
+  fill(kernel, x.view(), 1.0f);
+  double sum = 0;
+  const double best =
+      best_bandwidth(static_cast<double>(x.bytes()), [&] { sum += sum_of_squares(kernel, x.view()); });
+  LODE_ASSERT(sum > 0);
   return best;
 }
 

@@ -53,7 +53,7 @@ struct TrainBench {
   std::int64_t parameters = 0, trainable = 0, tokens = 0;
   double step_seconds = 0;  // median
   double tokens_per_second = 0, step_flops = 0, peak_gflops = 0, mfu = 0;
-  double bandwidth = 0;  // GB/s of a measured streaming pass, y += x
+  double bandwidth = 0;  // GB/s of a measured streaming pass, z = x + y
   std::uint64_t peak_memory = 0;
   std::vector<OpShare> profile;        // by share, largest first
   std::string formula;                 // how mfu was computed, with its numbers
@@ -74,8 +74,10 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
 // One micro-batch of random tokens, cut into samples.
 Step bench_step(std::int64_t vocabulary, std::int64_t tokens, std::int64_t sample_length);
 
-// GB/s of y += x over arrays far larger than any cache: two reads and one write an element. The best of ten.
+// GB/s of z = x + y over arrays far larger than any cache, two reads and one write an element, counted as the
+// STREAM benchmark does (McCalpin 1995); of reading alone, which is what decoding does. The best of ten.
 double measure_bandwidth(Engine& engine);
+double measure_read_bandwidth(Engine& engine);
 
 double median(std::vector<double> values);  // 0 of none
 

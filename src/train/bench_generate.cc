@@ -48,14 +48,14 @@ GenerateBench bench_generate(Engine& engine, const ModelConfig& config, std::int
   out.weight_bytes = bytes_of_weights(decoder);
   KvCache cache(context, spec.layers, spec.kv_heads * spec.head_dim, prompt_tokens + new_tokens);
   run_tokens(context, decoder, cache, static_cast<std::int32_t>(prompt_tokens));
-  out.bandwidth = measure_bandwidth(engine);
+  out.bandwidth = measure_read_bandwidth(engine);
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < new_tokens; ++i) {
     const auto begin = Clock::now();
     run_tokens(context, decoder, cache, 1);
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
-  out.bandwidth = std::max(out.bandwidth, measure_bandwidth(engine));
+  out.bandwidth = std::max(out.bandwidth, measure_read_bandwidth(engine));
   out.tokens_per_second = 1 / median(seconds);
   out.fraction = out.weight_bytes * out.tokens_per_second / (out.bandwidth * 1e9);
   return out;
@@ -70,8 +70,8 @@ Json GenerateBench::to_json() const {
 
 std::string GenerateBench::text() const {
   return format(
-      "{:.1f} tokens/s (median), {} of weights a token: {:.1f} GB/s, {:.0f} % of the {:.1f} GB/s of a "
-      "stream\n",
+      "{:.1f} tokens/s (median), {} of weights a token: {:.1f} GB/s, {:.0f} % of the {:.1f} GB/s at "
+      "which a large array is read\n",
       tokens_per_second, format_bytes(static_cast<std::uint64_t>(weight_bytes)),
       weight_bytes * tokens_per_second / 1e9, fraction * 100, bandwidth);
 }

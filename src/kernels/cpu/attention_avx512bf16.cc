@@ -142,6 +142,61 @@ void multiply(const TileProduct& p) {
   }
 }
 
+// 16 values of an output row from column c on, as f32; lanes beyond the row are 0.
+__m512 load_output(const TileOutput& x, std::int64_t r, std::int64_t c) {
+  const __mmask16 lanes = lanes_below(x.cols - c);
+  if (!x.is_bf16) return _mm512_maskz_loadu_ps(lanes, static_cast<const float*>(x.data) + r * x.stride + c);
+  const auto* row = static_cast<const std::uint16_t*>(x.data) + r * x.stride + c;
+  return _mm512_castsi512_ps(
+      _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, row)), 16));
+}
+
+void store_output(__m512 value, const TileOutput& x, std::int64_t r, std::int64_t c) {
+  const __mmask16 lanes = lanes_below(x.cols - c);
+  if (!x.is_bf16) {
+    _mm512_mask_storeu_ps(static_cast<float*>(x.data) + r * x.stride + c, lanes, value);
+  } else {
+    _mm256_mask_storeu_epi16(static_cast<std::uint16_t*>(x.data) + r * x.stride + c, lanes,
+                             bits(_mm512_cvtneps_pbh(value)));
+  }
+}
+
+// Columns [c, c + 16 kVectors) of rows [r, r + kRows).
+template <int kRows, int kVectors>
+void update_block(const TileRowUpdate& u, std::int64_t r, std::int64_t c) {
+  __m512 sum[kRows][kVectors];
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVectors; ++j)
+      sum[i][j] = u.add ? load_output(u.c, r + i, c + 16 * j) : _mm512_setzero_ps();
+  }
+  const Cell* b = u.b + c;
+  for (std::int64_t k = 0; k < u.depth; ++k, b += u.b_row) {
+    __m512bh row[kRows];
+    for (int i = 0; i < kRows; ++i)
+      row[i] = as_bf16(_mm512_set1_epi32(static_cast<int>(u.a[(r + i) * u.a_row + k])));
+    for (int j = 0; j < kVectors; ++j) {
+      const __m512bh column = as_bf16(_mm512_loadu_si512(b + 16 * j));
+      for (int i = 0; i < kRows; ++i) sum[i][j] = _mm512_dpbf16_ps(sum[i][j], row[i], column);
+    }
+  }
+  for (int i = 0; i < kRows; ++i) {
+    for (int j = 0; j < kVectors; ++j) store_output(sum[i][j], u.c, r + i, c + 16 * j);
+  }
+}
+
+template <int kRows>
+void update_row_group(const TileRowUpdate& u, std::int64_t r) {
+  std::int64_t c = 0;
+  for (; c + 64 <= u.c.cols; c += 64) update_block<kRows, 4>(u, r, c);
+  for (; c < u.c.cols; c += 16) update_block<kRows, 1>(u, r, c);
+}
+
+void update_rows(const TileRowUpdate& u) {
+  std::int64_t r = 0;
+  for (; r + 2 <= u.c.rows; r += 2) update_row_group<2>(u, r);
+  if (r < u.c.rows) update_row_group<1>(u, r);
+}
+
 void softmax(const TileSoftmax& t) {
   const __m512 scale = _mm512_set1_ps(t.scale);
   const std::int64_t padded = (t.cols + 15) / 16 * 16;
@@ -258,8 +313,8 @@ void dot_rows(const TileRows& x, const TileRows& y, float* out) {
 }  // namespace
 
 const TileKernels* bf16_tiles() {
-  static const TileKernels kernels{2,       pack,     pack_transposed, pack_pairs, multiply,
-                                   softmax, gradient, store,           dot_rows};
+  static const TileKernels kernels{2,           pack,    pack_transposed, pack_pairs, multiply,
+                                   update_rows, softmax, gradient,        store,      dot_rows};
   __builtin_cpu_init();
   const bool usable = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&

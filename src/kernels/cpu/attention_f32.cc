@@ -228,8 +228,8 @@ void dot_rows(const TileRows& x, const TileRows& y, float* out) {
 }
 
 const TileKernels& tile_kernels() {
-  static const TileKernels kernels{1,       pack,     pack_transposed, pack,    multiply,
-                                   softmax, gradient, store,           dot_rows};
+  static const TileKernels kernels{1,       pack,    pack_transposed, pack,  multiply,
+                                   nullptr, softmax, gradient,        store, dot_rows};
   return kernels;
 }
 

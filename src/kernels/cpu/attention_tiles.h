@@ -38,6 +38,19 @@ struct TileProduct {
   bool add;
 };
 
+// c[m, n] (+)= sum over a few k of a(m, k) * b(k, n), all columns of two rows at a time: c is far larger than
+// the caches, and memory delivers two long streams several times as fast as many short ones. Operands as for
+// TileProduct; c as the caller gave it, rounded once.
+struct TileRowUpdate {
+  std::int64_t depth;  // in cells
+  const Cell* a;
+  std::int64_t a_row;
+  const Cell* b;
+  std::int64_t b_row;
+  TileOutput c;
+  bool add;
+};
+
 // One step of the softmax over keys seen so far. Key j of row r is allowed when visible + r - window <= j <
 // visible + r and j < cols; not every row needs an allowed key, except in the first step.
 struct TileSoftmax {
@@ -74,6 +87,7 @@ struct TileKernels {
   // out [ceil(rows / pair), width]: pairs along the rows; an odd last row is paired with 0.
   void (*pack_pairs)(const TileRows& x, std::int64_t width, Cell* out);
   void (*multiply)(const TileProduct& product);
+  void (*update_rows)(const TileRowUpdate& update);  // nullptr in the f32 form
   void (*softmax)(const TileSoftmax& step);
   void (*gradient)(const TileGradient& step);
   // out[r, c] = x[r, c] * (factors[r] or factor)

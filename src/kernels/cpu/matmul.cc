@@ -17,6 +17,7 @@
 #include "core/parallel.h"
 #include "core/rehearsal.h"
 #include "kernels/cpu/matvec.h"
+#include "kernels/cpu/narrow_matmul.h"
 
 namespace lode {
 namespace {
@@ -327,6 +328,7 @@ void matmul(KernelContext& context, const MatMul& product) {
   if (product.c.empty()) return;
   if (product.a.empty()) return only_bias(product);
   if (matvec_fits(product)) return matvec(context, product);
+  if (narrow_fits(product)) return narrow_matmul(context, product);
   const bool narrow = product.a.dtype == DType::bf16 || product.c.dtype == DType::bf16;
   if (!narrow) return multiply_f32(context, product);
   if (product.a.dtype == DType::bf16 && native_bf16() && multiply(context, product)) return;
