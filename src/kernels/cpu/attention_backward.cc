@@ -2,8 +2,8 @@
 //   dv += p^T dout,  ds = p * (dout v^T - delta),  dk += scale * ds^T q,  dq += scale * ds k
 // Sums in f32, over key tiles (dq) and over query heads of the group and query tiles (dk, dv), each in
 // increasing order; pairs of tiles outside the window are left out. Two schedules that give the same bits:
-// whole heads (five products a pair of tiles), or, where there are too few heads for the threads, dq and then
-// dk, dv tile by tile (seven products).
+// whole heads (five products a pair of tiles), and, for what is left when they cannot be shared out evenly,
+// dq and then dk, dv tile by tile (seven products).
 #include <algorithm>
 
 #include "core/parallel.h"
@@ -63,11 +63,9 @@ class Backward {
     if (num_units_ == 0) return;
     scratch_ = workspace_.take<Scratch>(threads_);
     for (std::int64_t i = 0; i < threads_; ++i) scratch_[i] = take_scratch();
-    if (whole_heads_keep_threads_busy()) {
-      by_heads();
-    } else {
-      by_tiles();
-    }
+    const std::int64_t whole = count_whole_heads();
+    by_heads(whole);
+    by_tiles(whole);
   }
 
  private:
@@ -91,16 +89,21 @@ class Backward {
     return std::min(unit.num_tiles() - 1, ((j + 1) * kTile + window_ - 2) / kTile);
   }
 
-  // Largest first to the least loaded thread: is that nearer to an even split than seven products to five?
-  bool whole_heads_keep_threads_busy() {
+  // The first units go as whole heads, largest first to the least loaded thread; the others, of which seven
+  // products are computed instead of five, are shared by all threads. How many whole heads end first?
+  std::int64_t count_whole_heads() {
     auto* load = workspace_.take<std::int64_t>(threads_);
     std::fill_n(load, threads_, 0);
-    std::int64_t total = 0;
+    std::int64_t left = 0, best = 0;
+    for (std::int64_t i = 0; i < num_units_; ++i) left += units_[i].cost;
+    std::int64_t best_time = 7 * left;  // times five times the threads
     for (std::int64_t i = 0; i < num_units_; ++i) {
       *std::min_element(load, load + threads_) += units_[i].cost;
-      total += units_[i].cost;
+      left -= units_[i].cost;
+      const std::int64_t time = 5 * threads_ * *std::max_element(load, load + threads_) + 7 * left;
+      if (time <= best_time) best_time = time, best = i + 1;
     }
-    return *std::max_element(load, load + threads_) * threads_ * 5 <= total * 7;
+    return best;
   }
 
   Scratch take_scratch() {
@@ -242,14 +245,16 @@ class Backward {
     float *dq, *dk, *dv;
   };
 
-  void by_heads() {
+  // Units [0, count).
+  void by_heads(std::int64_t count) {
+    if (count == 0) return;
     auto* buffers = workspace_.take<HeadBuffers>(threads_);
-    for (std::int64_t t = 0; t < std::min(threads_, num_units_); ++t) {
+    for (std::int64_t t = 0; t < std::min(threads_, count); ++t) {
       buffers[t] = {take_key_pack(longest_), take_query_pack(longest_),
                     workspace_.take<float>(longest_ * width_), workspace_.take<float>(longest_ * width_),
                     workspace_.take<float>(longest_ * width_)};
     }
-    parallel_tasks(context_.threads, num_units_, [&](std::int64_t task, int thread) {
+    parallel_tasks(context_.threads, count, [&](std::int64_t task, int thread) {
       whole_head(units_[task], buffers[thread], scratch_[thread]);
     });
   }
@@ -278,17 +283,20 @@ class Backward {
     std::int64_t unit, tile, group_head, cost;
   };
 
-  void by_tiles() {
+  // Units [first, num_units_).
+  void by_tiles(std::int64_t first) {
+    const std::int64_t num_units = num_units_ - first;
+    if (num_units == 0) return;
     auto* keys = workspace_.take<KeyPack>(num_units_);
     auto* queries = workspace_.take<QueryPack>(num_units_ * group_);
     std::int64_t num_tiles = 0;
-    for (std::int64_t u = 0; u < num_units_; ++u) {
+    for (std::int64_t u = first; u < num_units_; ++u) {
       keys[u] = take_key_pack(units_[u].length);
       for (std::int64_t g = 0; g < group_; ++g) queries[u * group_ + g] = take_query_pack(units_[u].length);
       num_tiles += units_[u].num_tiles();
     }
-    parallel_tasks(context_.threads, num_units_ * (1 + group_), [&](std::int64_t task, int) {
-      const std::int64_t u = task / (1 + group_), g = task % (1 + group_);
+    parallel_tasks(context_.threads, num_units * (1 + group_), [&](std::int64_t task, int) {
+      const std::int64_t u = first + task / (1 + group_), g = task % (1 + group_);
       if (g == group_) return pack_keys(units_[u], keys[u]);
       pack_queries(units_[u], units_[u].kv_head * group_ + g, queries[u * group_ + g]);
     });
@@ -297,7 +305,7 @@ class Backward {
     for (std::int64_t t = 0; t < 2 * threads_; ++t) sums[t] = workspace_.take<float>(kTile * width_);
     auto* tasks = workspace_.take<TileTask>(num_tiles * (1 + group_));
     std::int64_t count = 0;
-    for (std::int64_t u = 0; u < num_units_; ++u) {
+    for (std::int64_t u = first; u < num_units_; ++u) {
       for (std::int64_t t = 0; t < units_[u].num_tiles(); ++t) {
         for (std::int64_t g = 0; g < group_; ++g) tasks[count++] = {u, t, g, 3 * (t - first_key_tile(t) + 1)};
         tasks[count++] = {u, t, -1, 4 * (last_query_tile(units_[u], t) - t + 1) * group_};

@@ -8,7 +8,7 @@
 
 namespace lode {
 
-inline constexpr std::int64_t kQueryTile = 64, kKeyTile = 64;
+inline constexpr std::int64_t kQueryTile = 64, kKeyTile = 256;
 inline constexpr float kLog2E = 1.44269504f;
 
 // The window in keys, of a size beyond any length when there is none.
