@@ -1,8 +1,8 @@
-// Three forms, all made of attention's tile products (attention_tiles.h), whose operands are cells: pairs of
+// Two forms, both made of attention's tile products (attention_tiles.h), whose operands are cells: pairs of
 // values along the summed dimension.
 //   outer     c [M, N] of few summed values: packed b stays in cache, c is written once
 //   inner     c [M, few columns]: packed b stays in cache, rows of a are read as they lie
-//   gradient  a^T b, one of them narrow: the wide one is packed block by block
+// The third, a^T b with a narrow side, is no slower in oneDNN.
 #include "kernels/cpu/narrow_matmul.h"
 
 #include <algorithm>
@@ -53,7 +53,6 @@ HWY_EXPORT(write_sums);
 constexpr std::int64_t kMostNarrow = 64, kLeastWide = 128;
 constexpr std::int64_t kRows = 48;   // of a task of outer and inner
 constexpr std::int64_t kStrip = 12;  // rows that inner multiplies at a time: they stay in the second cache
-constexpr std::int64_t kDepth = 32;  // rows of the wide matrix that gradient packs at a time
 
 void write(const float* sums, std::int64_t sums_row, bool accumulate, View c) {
   HWY_DYNAMIC_DISPATCH(write_sums)(sums, sums_row, accumulate, c);
@@ -67,10 +66,6 @@ bool lies_in_cells(ConstView x) {
 
 TileRows rows_of(ConstView x) {
   return {x.data, true, x.stride, x.rows, x.cols};
-}
-
-std::int64_t summed(const MatMul& p) {
-  return p.transpose_a ? p.a.rows : p.a.cols;
 }
 
 // op(b) as cells [K / 2, width], width beyond its columns.
@@ -139,64 +134,6 @@ void inner(KernelContext& context, const MatMul& p) {
                 });
 }
 
-// The memory of a thread in gradient.
-struct Scratch {
-  Cell* block;    // [kDepth / 2, cols]
-  float* sums;    // [narrow, cols]
-  float* turned;  // [cols, narrow]
-};
-
-// Columns [begin, begin + count) of the wide operand.
-void multiply_columns(const MatMul& p, const Cell* narrow, std::int64_t narrow_width, std::int64_t begin,
-                      std::int64_t count, const Scratch& scratch) {
-  const bool a_is_narrow = p.a.cols <= p.b.cols;
-  const ConstView wide = (a_is_narrow ? p.b : p.a).slice_cols(begin, count);
-  const std::int64_t few = std::min(p.a.cols, p.b.cols), cols = round_up(count, kTileLanes);
-  for (std::int64_t t = 0; t < wide.rows; t += kDepth) {
-    const std::int64_t rows = std::min(kDepth, wide.rows - t);
-    bf16_tiles()->pack_pairs(rows_of(wide.slice_rows(t, rows)), cols, scratch.block);
-    bf16_tiles()->multiply({.rows = few,
-                            .cols = cols,
-                            .depth = (rows + 1) / 2,
-                            .a = narrow + t / 2 * narrow_width,
-                            .a_row = 1,
-                            .a_step = narrow_width,
-                            .b = scratch.block,
-                            .b_row = cols,
-                            .c = scratch.sums,
-                            .c_row = cols,
-                            .add = t > 0});
-  }
-  if (a_is_narrow) return write(scratch.sums, cols, p.accumulate, p.c.slice_cols(begin, count));
-  for (std::int64_t i = 0; i < count; ++i) {
-    for (std::int64_t j = 0; j < few; ++j) scratch.turned[i * few + j] = scratch.sums[j * cols + i];
-  }
-  write(scratch.turned, few, p.accumulate, p.c.slice_rows(begin, count));
-}
-
-// Columns are independent of each other, so they may be shared out in pieces as long as there are threads
-// for.
-void gradient(KernelContext& context, const MatMul& p) {
-  constexpr std::int64_t kMostCols = 1024;
-  const ConstView few = p.a.cols <= p.b.cols ? p.a : p.b;
-  const std::int64_t width = round_up(few.cols, kTileLanes), wide = std::max(p.a.cols, p.b.cols);
-  const std::int64_t threads = std::max(1, context.threads);
-  const std::int64_t cols = std::min(kMostCols, round_up(ceil_div(wide, threads), kTileLanes));
-  Workspace::Scope workspace(*context.workspace);
-  Cell* narrow = workspace.take<Cell>(ceil_div(few.rows, 2) * width);
-  auto* scratch = workspace.take<Scratch>(threads);
-  for (std::int64_t t = 0; t < threads; ++t) {
-    scratch[t] = {workspace.take<Cell>(kDepth / 2 * cols), workspace.take<float>(few.cols * cols),
-                  workspace.take<float>(few.cols * cols)};
-  }
-  parallel_for(1, 1, 1,
-               [&](std::int64_t, std::int64_t) { bf16_tiles()->pack_pairs(rows_of(few), width, narrow); });
-  parallel_tasks(static_cast<int>(threads), ceil_div(wide, cols), [&](std::int64_t task, int thread) {
-    const std::int64_t begin = task * cols;
-    multiply_columns(p, narrow, width, begin, std::min(cols, wide - begin), scratch[thread]);
-  });
-}
-
 }  // namespace
 
 bool narrow_fits(const MatMul& p) {
@@ -204,18 +141,13 @@ bool narrow_fits(const MatMul& p) {
   const auto wide = [](std::int64_t n) { return n >= kLeastWide; };
   if (p.a.dtype != DType::bf16 || p.b.dtype != DType::bf16 || p.bias.data != nullptr) return false;
   if (!bf16_matmul_path().native_bf16 || bf16_tiles() == nullptr) return false;
-  if (p.transpose_a) {
-    return !p.transpose_b && wide(p.a.rows) && narrow(std::min(p.a.cols, p.b.cols)) &&
-           wide(std::max(p.a.cols, p.b.cols));
-  }
-  if (!wide(p.c.rows) || !lies_in_cells(p.a)) return false;
-  return (narrow(p.c.cols) && wide(summed(p))) || (narrow(summed(p)) && wide(p.c.cols));
+  if (p.transpose_a || !wide(p.c.rows) || !lies_in_cells(p.a)) return false;
+  return (narrow(p.c.cols) && wide(p.a.cols)) || (narrow(p.a.cols) && wide(p.c.cols));
 }
 
 void narrow_matmul(KernelContext& context, const MatMul& p) {
   LODE_ASSERT(narrow_fits(p));
-  if (p.transpose_a) return gradient(context, p);
-  summed(p) <= kMostNarrow ? outer(context, p) : inner(context, p);
+  p.a.cols <= kMostNarrow ? outer(context, p) : inner(context, p);
 }
 
 }  // namespace lode
