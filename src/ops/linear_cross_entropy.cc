@@ -13,12 +13,15 @@
 namespace lode {
 namespace {
 
-// Logits of a chunk take at most this much: large enough for efficient products, small beside a model.
-constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
+// Logits of a chunk take at most this much: large enough for efficient products, small beside a model. The
+// gradient of a large head is summed over the tokens of a chunk and wants more of them.
+constexpr std::int64_t kChunkBytes = 60'000'000;
+constexpr std::int64_t kLeastForGradient = 128;
 
-std::int64_t fitting_tokens(std::int64_t vocabulary) {
-  const std::int64_t fitting = kChunkBytes / (vocabulary * 4) / 128 * 128;
-  return std::max<std::int64_t>(fitting, 128);
+// Columns of logits in memory: rows that begin at a cache line make all products with them faster.
+std::int64_t padded(std::int64_t vocabulary) {
+  constexpr std::int64_t kMultiple = 32;
+  return (vocabulary + kMultiple - 1) / kMultiple * kMultiple;
 }
 
 // What the chunks read and write, row by row. A row is a token, or one of those with a target.
@@ -111,9 +114,10 @@ void add_weight_gradient(Context& context, ConstView dlogits, ConstView x, Weigh
 void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits_memory) {
   Context& context = head.context;
   const std::int64_t vocabulary = head.weight.rows();
-  const View logits{logits_memory, DType::f32, count, vocabulary, vocabulary};
+  const std::int64_t stride = padded(vocabulary);
+  const View logits{logits_memory, DType::f32, count, vocabulary, stride};
   const View dlogits{logits_memory, context.dtype, count, vocabulary,
-                     context.dtype == DType::f32 ? vocabulary : 2 * vocabulary};
+                     context.dtype == DType::f32 ? stride : 2 * stride};
   const ConstView x = head.x.view().slice_rows(begin, count);
   const bool adapted = head.adapter != nullptr;
   const ConstView z = adapted ? ConstView(head.z.view().slice_rows(begin, count)) : ConstView{};
@@ -151,11 +155,16 @@ void run_chunk(Head& head, std::int64_t begin, std::int64_t count, float* logits
   if (head.wants_db) add_weight_gradient(context, dlogits, z, *head.adapter);
 }
 
+std::int64_t fitting_tokens(const Head& head) {
+  const std::int64_t fitting = kChunkBytes / (padded(head.weight.rows()) * 4) / kRowMultiple * kRowMultiple;
+  return std::max(fitting, head.wants_dw ? kLeastForGradient : kRowMultiple);
+}
+
 void run_chunks(Head& head, std::int64_t chunk_tokens) {
-  const std::int64_t rows = head.x.rows(), vocabulary = head.weight.rows();
-  const std::int64_t chunk = std::min(rows, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(vocabulary));
+  const std::int64_t rows = head.x.rows();
+  const std::int64_t chunk = std::min(rows, chunk_tokens > 0 ? chunk_tokens : fitting_tokens(head));
   Workspace::Scope scope(*head.context.kernel.workspace);
-  float* logits = scope.take<float>(chunk * vocabulary);
+  float* logits = scope.take<float>(chunk * padded(head.weight.rows()));
   for (std::int64_t begin = 0; begin < rows; begin += chunk)
     run_chunk(head, begin, std::min(chunk, rows - begin), logits);
 }

@@ -1,6 +1,7 @@
 #include "kernels/cross_entropy.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/cpu/ranges.h"
@@ -109,10 +110,11 @@ void write_gradient(G* out, std::int64_t n, std::int64_t label, float weight, do
     });
   }
   const float value = factor(label / kBlock) * scratch.exponentials[label] - weight;
-  if constexpr (std::is_same_v<G, bf16>) {
-    out[label] = to_bf16(value);
-  } else {
+  if constexpr (std::is_same_v<G, float>) {
     out[label] = value;
+  } else {
+    const bf16 rounded = to_bf16(value);
+    std::memcpy(out + label, &rounded, sizeof(rounded));
   }
 }
 
@@ -143,14 +145,12 @@ void row(const CrossEntropyRows& a, std::int64_t r, const Scratch& scratch) {
 
 void cross_entropy_range(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end,
                          const Scratch& scratch) {
-  const bool from_bf16 = a.logits.dtype == DType::bf16, to_bf16 = a.dlogits.dtype == DType::bf16;
-  for (std::int64_t r = begin; r < end; ++r) {
-    if (from_bf16) {
-      to_bf16 ? row<bf16, bf16>(a, r, scratch) : row<bf16, float>(a, r, scratch);
-    } else {
-      to_bf16 ? row<float, bf16>(a, r, scratch) : row<float, float>(a, r, scratch);
-    }
-  }
+  const bool from_bf16 = a.logits.dtype == DType::bf16;
+  for_type(a.dlogits.dtype, [&](auto type) {
+    using G = decltype(type);
+    for (std::int64_t r = begin; r < end; ++r)
+      from_bf16 ? row<bf16, G>(a, r, scratch) : row<float, G>(a, r, scratch);
+  });
 }
 
 }  // namespace
