@@ -128,6 +128,10 @@ def transformers_side(trainer, role, folder, name, values):
                 command_text(arguments, PEER_ENVIRONMENT))
 
 
+# What costs one pass over memory is made again in the backward instead of waiting for it.
+LEAN = {"activation_policy": "recompute", "recompute": "selective", "recompute_modules": ["norm", "mlp"]}
+
+
 # --- LoRA on SmolLM2 135M ----------------------------------------------------------------------------------------------
 
 CHAT_BATCH, CHAT_STEPS = 8, 7
@@ -142,7 +146,7 @@ def chat_sides(folder):
     base, gguf = smollm2()
     recipe = {"stage": "sft", "finetuning_type": "lora", "adapter_name_or_path": folder / "adapter",
               "dataset": folder / "chat.jsonl", "packing": False, "cutoff_len": 1024,
-              "per_device_train_batch_size": CHAT_BATCH, "max_steps": CHAT_STEPS, "learning_rate": 1e-3}
+              "per_device_train_batch_size": CHAT_BATCH, "max_steps": CHAT_STEPS, "learning_rate": 1e-3, **LEAN}
     peer = {"model": base, "dtype": "bfloat16", "adapter": folder / "adapter", "tokens": folder / "tokens.json",
             "batch_size": CHAT_BATCH, "steps": CHAT_STEPS, "learning_rate": 1e-3}
     name = "transformers + PEFT"
@@ -175,7 +179,7 @@ def qwen2_sides(folder):
     recipe = {"model_name_or_path": folder / "model", "stage": "pt", "finetuning_type": "lora",
               "adapter_name_or_path": folder / "adapter", "dataset": folder / "text.txt",
               "packing_strategy": "blocks", "cutoff_len": QWEN2_LENGTH, "per_device_train_batch_size": 1,
-              "max_steps": QWEN2_STEPS, "learning_rate": 1e-3}
+              "max_steps": QWEN2_STEPS, "learning_rate": 1e-3, **LEAN}
     peer = {"model": folder / "model", "dtype": "bfloat16", "adapter": folder / "adapter", "layout": "blocks",
             "tokens": folder / "tokens.json", "batch_size": 1, "steps": QWEN2_STEPS, "learning_rate": 1e-3}
     return [lode_side("lodestone", folder, "lode", recipe),

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "kernels/kernel.h"
@@ -23,5 +24,26 @@ struct CrossEntropyRows {
 };
 
 extern KernelSlot<void(const CrossEntropyRows&)> cross_entropy_rows;
+
+// A row of a softmax whose columns come block by block: of those seen so far.
+struct SoftmaxRow {
+  float max = -std::numeric_limits<float>::infinity();
+  double sum = 0;        // of exp(z - max)
+  float label = 0;       // the label's logit
+  bool correct = false;  // the label has the largest, the first of equals
+};
+
+// Columns [first, first + B) of the rows. Rows without target get exponentials of 0 and keep their state.
+struct SoftmaxBlock {
+  ConstView logits;  // [C, B] f32
+  std::int64_t first;
+  std::span<const std::int32_t> labels;  // [C]; negative = no target
+  std::span<SoftmaxRow> rows;            // [C] in and out
+  std::span<float> factors;              // [C] out: exp(max before - max now); 1 when it has not risen
+  View
+      exponentials;  // [C, B] out: exp(z - max now), f32 or bf16; may share the logits' memory as dlogits may
+};
+
+void softmax_block(KernelContext& context, const SoftmaxBlock& block);
 
 }  // namespace lode

@@ -15,6 +15,10 @@ struct Int8Matrix {
   const std::int8_t* data = nullptr;
   std::int64_t rows = 0, cols = 0, stride = 0;
   const float* scale = nullptr;  // [rows]
+
+  Int8Matrix slice_rows(std::int64_t begin, std::int64_t count) const {
+    return {data + begin * stride, count, cols, stride, scale + begin};
+  }
 };
 
 // c = a * op(b) (+ bias) (+ c when accumulate). transpose_b: op(b) = b^T, a [M, b.cols], c [M, b.rows] (a

@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/matmul.h"
+#include "ops/frozen_head.h"
 #include "ops/weight_product.h"
 
 namespace lode {
@@ -240,7 +241,13 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
   if (x.wants_gradient()) head.dx = context.activation(head.x.rows(), x.data.cols());
   if (z.wants_gradient()) head.dz = context.activation(head.x.rows(), z.data.cols());
   fill_targets(head, batch, chosen, loss_scale);
-  run_chunks(head, chunk_tokens);
+  const bool only_dx = head.dx.defined() && !head.wants_dw && adapter.b == nullptr;
+  if (only_dx && chunk_tokens == 0) {
+    run_frozen_head(context,
+                    {product, weight, head.x, head.dx, head.labels, head.weights, head.loss, head.correct});
+  } else {
+    run_chunks(head, chunk_tokens);
+  }
   TokenLosses out = losses_of(head, batch, chosen);
   inspect(context, "cross entropy", ConstView{out.loss.data(), DType::f32, tokens, 1, 1});
   for (const auto& [id, gradient] : {std::pair(x.gradient, head.dx), std::pair(z.gradient, head.dz)}) {

@@ -25,4 +25,24 @@ void WeightProduct::backward(ConstView dy, bool accumulate, View dx) const {
   }
 }
 
+void WeightProduct::forward_rows(ConstView x, std::int64_t begin, std::int64_t count, View y) const {
+  if (use_) {
+    matmul(context_.kernel,
+           {.a = x, .b = use_->view().slice_rows(begin, count), .transpose_b = true, .c = y});
+  } else {
+    int8_matmul(context_.kernel, {.a = x, .b = int8_.slice_rows(begin, count), .transpose_b = true, .c = y});
+  }
+}
+
+void WeightProduct::backward_rows(ConstView dy, std::int64_t begin, std::int64_t count, bool accumulate,
+                                  View dx) const {
+  if (use_) {
+    matmul(context_.kernel,
+           {.a = dy, .b = use_->view().slice_rows(begin, count), .accumulate = accumulate, .c = dx});
+  } else {
+    int8_matmul(context_.kernel,
+                {.a = dy, .b = int8_.slice_rows(begin, count), .accumulate = accumulate, .c = dx});
+  }
+}
+
 }  // namespace lode

@@ -17,6 +17,9 @@ class WeightProduct {
   void forward(ConstView x, ConstView bias, View y) const;
   // dx = dy W (+ dx when accumulate): dy [T, rows], dx [T, cols].
   void backward(ConstView dy, bool accumulate, View dx) const;
+  // The same with rows [begin, begin + count) of the weight alone: y [T, count], dy [T, count].
+  void forward_rows(ConstView x, std::int64_t begin, std::int64_t count, View y) const;
+  void backward_rows(ConstView dy, std::int64_t begin, std::int64_t count, bool accumulate, View dx) const;
 
  private:
   Context& context_;

@@ -82,6 +82,7 @@ Tokenizer Tokenizer::from_spec(text::TokenizerSpec spec, const std::string& what
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   std::vector<std::int32_t> ids;
+  ids.reserve(text.size() / 4 + 8);  // a token has about four bytes
   encode_to(text, ids, options);
   return ids;
 }

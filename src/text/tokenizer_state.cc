@@ -48,8 +48,10 @@ std::unique_ptr<Scratch> ScratchPool::take() {
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
-      auto scratch = std::move(free_.back());
-      free_.pop_back();
+      const auto mine = std::ranges::find(free_, std::this_thread::get_id(), &Free::last_user);
+      const auto taken = mine != free_.end() ? mine : free_.end() - 1;
+      auto scratch = std::move(taken->scratch);
+      free_.erase(taken);
       return scratch;
     }
   }
@@ -58,7 +60,7 @@ std::unique_ptr<Scratch> ScratchPool::take() {
 
 void ScratchPool::give(std::unique_ptr<Scratch> scratch) {
   const std::lock_guard lock(mutex_);
-  free_.push_back(std::move(scratch));
+  free_.push_back({std::this_thread::get_id(), std::move(scratch)});
 }
 
 TokenizerState::TokenizerState(TokenizerSpec from, const std::string& what)

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "text/added_tokens.h"
@@ -23,7 +24,8 @@ struct Scratch {
   BpeScratch bpe;
 };
 
-// Lends working memory, word cache included, to one caller at a time.
+// Lends working memory, word cache included, to one caller at a time: to a thread what it had before, whose
+// words are in its core's cache.
 class ScratchPool {
  public:
   std::unique_ptr<Scratch> take();
@@ -31,7 +33,11 @@ class ScratchPool {
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<Scratch>> free_;
+  struct Free {
+    std::thread::id last_user;
+    std::unique_ptr<Scratch> scratch;
+  };
+  std::vector<Free> free_;
 };
 
 struct Token {

@@ -220,8 +220,8 @@ TrainBench bench_train(Engine& engine, const ModelConfig& config, const TrainBen
   out.peak_gflops = *std::ranges::max_element(peaks);
   out.tokens_per_second = static_cast<double>(options.tokens) / out.step_seconds;
   out.mfu = out.step_flops / out.step_seconds / (out.peak_gflops * 1e9);
+  out.peak_memory = process_use().peak_resident;  // before the arrays of the next line
   out.bandwidth = measure_bandwidth(engine);
-  out.peak_memory = process_use().peak_resident;
   out.profile = shares(profile, total, options.steps, out.peak_gflops, out.bandwidth);
   out.events = profile.events();
   const auto squares = static_cast<double>(options.sample_length);

@@ -111,6 +111,57 @@ TEST(LinearCrossEntropy, ChunksGiveTheSame) {
   }
 }
 
+struct HeadResult {
+  TokenLosses losses;
+  Doubles dx;
+};
+HeadResult run_head(DType dtype, const Doubles& x, const Doubles& w, const Batch& batch, bool trainable) {
+  OpContext env(dtype, 2);
+  FakeWeight weight(env.memory, w, trainable);
+  const Value in = make_value(env.context, env.tensor(x), true);
+  HeadResult out;
+  env.tape.record(env.context, "leaf", in.gradient,
+                  [&](Context&, Tape& tape) { out.dx = doubles_of(tape.gradient(in.gradient).view()); });
+  out.losses = linear_cross_entropy(env.context, in, weight, batch, static_cast<float>(kScale));
+  env.tape.backward(env.context);
+  return out;
+}
+
+// A frozen head meets its vocabulary in blocks of 2,048 and its tokens in chunks of 1,024; a trained one in
+// chunks of tokens alone. Labels lie at the edges of blocks, and in rows of the weight that are there twice.
+TEST(LinearCrossEntropy, FrozenHeadTakesTheVocabularyInBlocks) {
+  constexpr std::int64_t kVocabulary = 4500, kWidth = 10, kCount = 1100;
+  const std::vector<std::int32_t> edges = {0, 3, 2047, 2048, 2050, 4095, 4096, 4499};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    SCOPED_TRACE(name_of(dtype));
+    Rng rng(5, "blocks");
+    Doubles x = Doubles(kCount, kWidth).fill_normal(rng, dtype);
+    Doubles w = Doubles(kVocabulary, kWidth).fill_normal(rng, dtype, 0, 0.5);
+    const Batch random = odd_batch(kCount, kVocabulary, rng);
+    std::vector<std::int32_t> labels = random.labels();
+    std::vector<float> weights = random.loss_weight();
+    for (std::size_t i = 0; i < edges.size(); ++i) {
+      labels[i] = labels[kCount - 1 - i] = edges[i];
+      weights[i] = weights[kCount - 1 - i] = 0.5f + static_cast<float>(i);
+    }
+    // Row 2050 equals row 3 and is what tokens 1 and 4, whose labels they are, like best: the first one
+    // counts.
+    for (std::int64_t c = 0; c < kWidth; ++c) {
+      w.at(3, c) = w.at(2050, c) = 4;
+      x.at(1, c) = x.at(4, c) = 1;
+    }
+    const Batch batch(random.tokens(), labels, weights, random.segments());
+    const HeadResult frozen = run_head(dtype, x, w, batch, false),
+                     trained = run_head(dtype, x, w, batch, true);
+    for (std::size_t t = 0; t < trained.losses.loss.size(); ++t)
+      EXPECT_NEAR(frozen.losses.loss[t], trained.losses.loss[t], 1e-5 * (1 + trained.losses.loss[t])) << t;
+    EXPECT_EQ(frozen.losses.correct, trained.losses.correct);
+    EXPECT_EQ(frozen.losses.correct[1], 1);
+    EXPECT_EQ(frozen.losses.correct[4], 0);
+    expect_close(frozen.dx, trained.dx, dtype == DType::f32 ? 1e-5 : 1e-2, "dx");
+  }
+}
+
 // What has no label counts for nothing, whatever its weight says; a batch without any label has gradients of
 // zero.
 TEST(LinearCrossEntropy, IgnoredLabelsCountForNothing) {

@@ -143,6 +143,44 @@ void row(const CrossEntropyRows& a, std::int64_t r, const Scratch& scratch) {
   }
 }
 
+template <class E>
+void softmax_row(const SoftmaxBlock& a, std::int64_t r) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  const auto index = static_cast<std::size_t>(r);
+  const std::int64_t n = a.logits.cols, label = a.labels[index] - a.first;
+  const float* z = a.logits.row<float>(r);
+  E* out = a.exponentials.row<E>(r);
+  SoftmaxRow& row = a.rows[index];
+  a.factors[index] = 1.0f;
+  if (a.labels[index] < 0) {
+    std::memset(static_cast<void*>(out), 0, static_cast<std::size_t>(n) * sizeof(E));
+    return;
+  }
+  const bool here = label >= 0 && label < n;
+  if (here) row.label = z[label];
+  const float most = largest(z, n);
+  if (most > row.max) {
+    a.factors[index] = row.max == kLowest ? 0.0f : std::exp(row.max - most);
+    row.sum *= static_cast<double>(a.factors[index]);
+    row.max = most;
+    row.correct = here && is_first_largest(z, label, most);
+  }
+  const V reference = set(row.max == kLowest ? 0.0f : row.max);
+  Accumulators sum;
+  for_vectors_4(n, [&](std::int64_t c, auto part, auto slot) LODE_LAMBDA {
+    const V e = exp_not_large(hn::Sub(load(z + c, part), reference));
+    sum[slot] = hn::Add(sum[slot], or_beyond(e, part, 0.0f));
+    store(e, out + c, part);
+  });
+  row.sum += static_cast<double>(sum.sum());
+}
+
+void softmax_range(const SoftmaxBlock& a, std::int64_t begin, std::int64_t end) {
+  for_type(a.exponentials.dtype, [&](auto type) {
+    for (std::int64_t r = begin; r < end; ++r) softmax_row<decltype(type)>(a, r);
+  });
+}
+
 void cross_entropy_range(const CrossEntropyRows& a, std::int64_t begin, std::int64_t end,
                          const Scratch& scratch) {
   const bool from_bf16 = a.logits.dtype == DType::bf16;
@@ -163,6 +201,7 @@ namespace lode {
 namespace {
 
 HWY_EXPORT(cross_entropy_range);
+HWY_EXPORT(softmax_range);
 
 void cross_entropy_cpu(KernelContext& context, const CrossEntropyRows& a) {
   const std::int64_t rows = a.logits.rows, n = a.logits.cols, blocks = ceil_div(n, kBlock);
@@ -187,5 +226,14 @@ const KernelEntry entry_f32(cross_entropy_rows, DType::f32, cross_entropy_cpu);
 const KernelEntry entry_bf16(cross_entropy_rows, DType::bf16, cross_entropy_cpu);
 
 }  // namespace
+
+void softmax_block(KernelContext& context, const SoftmaxBlock& a) {
+  const auto count = static_cast<std::size_t>(a.logits.rows);
+  LODE_ASSERT(a.labels.size() == count && a.rows.size() == count && a.factors.size() == count);
+  for_rows(context, a.logits.rows, a.logits.cols, [&](std::int64_t begin, std::int64_t end) {
+    HWY_DYNAMIC_DISPATCH(softmax_range)(a, begin, end);
+  });
+}
+
 }  // namespace lode
 #endif  // HWY_ONCE
