@@ -24,7 +24,7 @@ struct Int8Matrix {
 // c = a * op(b) (+ bias) (+ c when accumulate). transpose_b: op(b) = b^T, a [M, b.cols], c [M, b.rows] (a
 // forward); else op(b) = b, a [M, b.rows], c [M, b.cols] (a gradient of the input), where the scales of b
 // are multiplied into a before it is quantised.
-// Each row of a is cut along the summed dimension into equal blocks of at most 512 values, each quantised
+// Each row of a is cut along the summed dimension into equal blocks of at most 64 values, each quantised
 // by its own largest magnitude: a value is off by at most 1/254 of the largest of its block. a and c are f32
 // or bf16, bias [1, N] f32 or data == nullptr. c must not overlap an input. A block of a with a value that
 // is not finite makes its row of c NaN.

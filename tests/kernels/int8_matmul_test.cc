@@ -126,8 +126,10 @@ TEST_F(Int8MatMulTest, OddSizesOfBothDirections) {
 }
 
 TEST_F(Int8MatMulTest, SeveralBlocksAndTasks) {
+  check({3, 70, 64});
+  check({3, 70, 65});
   check({3, 70, 512});
-  check({3, 70, 513});
+  check({3, 70, 513});  // more blocks than are packed together
   check({20, 5, 1540, false, false, true});
   check({513, 65, 9});  // more rows than a task has
   check({1025, 3, 12, false, true, false, DType::bf16, DType::bf16});

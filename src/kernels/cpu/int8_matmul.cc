@@ -12,6 +12,8 @@ namespace {
 
 // Most rows of `a` that a panel serves before it is packed anew: their partial sums stay in a core's cache.
 constexpr std::int64_t kTaskRows = 85 * kStripRows;
+// Blocks that are packed and multiplied together: their panel stays in a core's cache.
+constexpr std::int64_t kGroupBlocks = 8;
 // What packing a panel costs, in rows multiplied with it.
 constexpr std::int64_t kPackRows = 8;
 
@@ -86,13 +88,13 @@ Quantized quantize_left(const Int8Tiles& tiles, KernelContext& context, Workspac
   return out;
 }
 
-void pack_panel(const Int8Tiles& tiles, const Int8MatMul& p, const Depth& depth, std::int64_t block,
+// Values [begin, begin + count) of the summed dimension, columns [col, col + cols).
+void pack_panel(const Int8Tiles& tiles, const Int8MatMul& p, std::int64_t begin, std::int64_t count,
                 std::int64_t col, std::int64_t cols, std::uint8_t* panel) {
-  const std::int64_t at = depth.begin(block), count = depth.count(block);
   if (p.transpose_b) {
-    tiles.pack_rows({p.b.data + col * p.b.stride + at, p.b.stride, cols, count}, panel);
+    tiles.pack_rows({p.b.data + col * p.b.stride + begin, p.b.stride, cols, count}, panel);
   } else {
-    tiles.pack_cols({p.b.data + at * p.b.stride + col, p.b.stride, count, cols}, panel);
+    tiles.pack_cols({p.b.data + begin * p.b.stride + col, p.b.stride, count, cols}, panel);
   }
 }
 
@@ -119,7 +121,7 @@ void int8_matmul_with(const Int8Tiles& tiles, KernelContext& context, const Int8
   const std::int64_t panels = ceil_div(p.c.cols, kPanelCols);
   const std::int64_t task_rows = rows_of_task(p.a.rows, panels, context.threads);
   const std::int64_t row_tasks = ceil_div(p.a.rows, task_rows);
-  const std::int64_t panel_bytes = depth.length * kPanelCols;
+  const std::int64_t group = depth.length * kGroupBlocks, panel_bytes = group * kPanelCols;
   auto* packed = scope.take<std::uint8_t>(context.threads * panel_bytes);
   float* partials = scope.take<float>(context.threads * task_rows * kPanelCols);
   parallel_tasks(context.threads, panels * row_tasks, [&](std::int64_t task, int thread) {
@@ -128,11 +130,13 @@ void int8_matmul_with(const Int8Tiles& tiles, KernelContext& context, const Int8
                        rows = std::min(task_rows, p.a.rows - row);
     std::uint8_t* panel = packed + thread * panel_bytes;
     float* partial = partials + thread * task_rows * kPanelCols;
-    for (std::int64_t block = 0; block < depth.blocks; ++block) {
-      pack_panel(tiles, p, depth, block, col, cols, panel);
+    for (std::int64_t block = 0; block < depth.blocks; block += kGroupBlocks) {
+      const std::int64_t begin = depth.begin(block), count = std::min(group, depth.values - begin);
+      pack_panel(tiles, p, begin, count, col, cols, panel);
       tiles.multiply({.strips = ceil_div(rows, kStripRows),
-                      .quads = ceil_div(depth.count(block), 4),
-                      .a = left.q + row * left.row_bytes + depth.begin(block),
+                      .quads = ceil_div(count, 4),
+                      .block_quads = depth.length / 4,
+                      .a = left.q + row * left.row_bytes + begin,
                       .a_row = left.row_bytes,
                       .scale = left.scale + row * depth.blocks + block,
                       .offset = left.offset + row * depth.blocks + block,

@@ -56,21 +56,27 @@ void pack_cols(const Int8Rows& x, std::uint8_t* out) {
   }
 }
 
+void multiply_block(const Int8Product& p, std::int64_t r, std::int64_t block) {
+  const std::int64_t first = block * p.block_quads, last = std::min(first + p.block_quads, p.quads);
+  std::int32_t sum[kPanelCols] = {};
+  for (std::int64_t k = first; k < last; ++k) {
+    const std::int8_t* a = p.a + r * p.a_row + 4 * k;
+    const std::uint8_t* b = p.b + k * 4 * kPanelCols;
+    for (std::int64_t n = 0; n < kPanelCols; ++n) {
+      for (std::int64_t i = 0; i < 4; ++i) sum[n] += a[i] * b[4 * n + i];
+    }
+  }
+  const std::int64_t at = r * p.step + block;
+  for (std::int64_t n = 0; n < kPanelCols; ++n) {
+    const float value = static_cast<float>(sum[n] - p.offset[at]) * p.scale[at];
+    float& target = p.partial[r * kPanelCols + n];
+    target = p.add || block > 0 ? target + value : value;
+  }
+}
+
 void multiply(const Int8Product& p) {
   for (std::int64_t r = 0; r < p.strips * kStripRows; ++r) {
-    std::int32_t sum[kPanelCols] = {};
-    for (std::int64_t k = 0; k < p.quads; ++k) {
-      const std::int8_t* a = p.a + r * p.a_row + 4 * k;
-      const std::uint8_t* b = p.b + k * 4 * kPanelCols;
-      for (std::int64_t n = 0; n < kPanelCols; ++n) {
-        for (std::int64_t i = 0; i < 4; ++i) sum[n] += a[i] * b[4 * n + i];
-      }
-    }
-    for (std::int64_t n = 0; n < kPanelCols; ++n) {
-      const float value = static_cast<float>(sum[n] - p.offset[r * p.step]) * p.scale[r * p.step];
-      float& target = p.partial[r * kPanelCols + n];
-      target = p.add ? target + value : value;
-    }
+    for (std::int64_t block = 0; block * p.block_quads < p.quads; ++block) multiply_block(p, r, block);
   }
 }
 

@@ -11,9 +11,9 @@ namespace lode {
 struct Int8MatMul;
 struct KernelContext;
 
-inline constexpr std::int64_t kStripRows = 6;    // rows of the left operand that are multiplied together
-inline constexpr std::int64_t kPanelCols = 64;   // columns of a packed panel
-inline constexpr std::int64_t kInt8Depth = 512;  // most values of a block
+inline constexpr std::int64_t kStripRows = 6;   // rows of the left operand that are multiplied together
+inline constexpr std::int64_t kPanelCols = 64;  // columns of a packed panel
+inline constexpr std::int64_t kInt8Depth = 64;  // most values of a block
 
 // q = x * factor rounded to -127 .. 127, with scale and sum of q * 128.
 struct Int8Quantize {
@@ -45,10 +45,11 @@ struct Int8Rows {
   std::int64_t stride, rows, cols;
 };
 
-// Strips of the left operand times one panel, over one block of the summed dimension:
-// partial[r][c] (+)= scale[r] * sum over the block of q[r][k] * b[k][c].
+// Strips of the left operand times one panel, over some blocks of the summed dimension, each of block_quads
+// quads but for the last, which has what is left of quads:
+// partial[r][c] (+)= sum over the blocks, in order, of scale[r] * sum over the block of q[r][k] * b[k][c].
 struct Int8Product {
-  std::int64_t strips, quads;
+  std::int64_t strips, quads, block_quads;
   const std::int8_t* a;
   std::int64_t a_row;  // bytes between rows
   const float* scale;  // of row r: scale[r * step]

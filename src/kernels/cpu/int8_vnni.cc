@@ -119,18 +119,28 @@ void add_products(__m512i& sum, __m512i bytes, __m512i quad) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(quad));
 }
 
-void multiply_strip(const Int8Product& p, const std::int8_t* a, const float* scale,
-                    const std::int32_t* offset, float* partial) {
+struct StripBlock {
+  const std::int8_t* a;
+  const std::uint8_t* b;
+  std::int64_t quads;
+  const float* scale;
+  const std::int32_t* offset;
+  float* partial;
+  bool add;
+};
+
+void multiply_block(const Int8Product& p, const StripBlock& block) {
   constexpr int kRows = kStripRows, kVectors = kPanelCols / 16;
   static_assert(kRows == 6 && kVectors == 4, "as many sums as there are registers for");
   __m512i sum[kRows][kVectors];
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_set1_epi32(-offset[i * p.step]);
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_set1_epi32(-block.offset[i * p.step]);
   }
-  const std::uint8_t* b = p.b;
-  for (std::int64_t k = 0; k < p.quads; ++k, a += 4, b += 4 * kPanelCols) {
+  const std::int8_t* a = block.a;
+  const std::uint8_t* b = block.b;
+  for (std::int64_t k = 0; k < block.quads; ++k, a += 4, b += 4 * kPanelCols) {
     __m512i column[kVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) column[j] = _mm512_loadu_si512(b + 64 * j);
@@ -145,12 +155,12 @@ void multiply_strip(const Int8Product& p, const std::int8_t* a, const float* sca
   }
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i) {
-    const __m512 factor = _mm512_set1_ps(scale[i * p.step]);
+    const __m512 factor = _mm512_set1_ps(block.scale[i * p.step]);
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      float* target = partial + i * kPanelCols + 16 * j;
+      float* target = block.partial + i * kPanelCols + 16 * j;
       const __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i][j]), factor);
-      _mm512_storeu_ps(target, p.add ? _mm512_add_ps(_mm512_loadu_ps(target), value) : value);
+      _mm512_storeu_ps(target, block.add ? _mm512_add_ps(_mm512_loadu_ps(target), value) : value);
     }
   }
 }
@@ -158,8 +168,15 @@ void multiply_strip(const Int8Product& p, const std::int8_t* a, const float* sca
 void multiply(const Int8Product& p) {
   for (std::int64_t s = 0; s < p.strips; ++s) {
     const std::int64_t row = s * kStripRows;
-    multiply_strip(p, p.a + row * p.a_row, p.scale + row * p.step, p.offset + row * p.step,
-                   p.partial + row * kPanelCols);
+    for (std::int64_t k = 0, block = 0; k < p.quads; k += p.block_quads, ++block) {
+      multiply_block(p, {.a = p.a + row * p.a_row + 4 * k,
+                         .b = p.b + 4 * kPanelCols * k,
+                         .quads = smaller(p.block_quads, p.quads - k),
+                         .scale = p.scale + row * p.step + block,
+                         .offset = p.offset + row * p.step + block,
+                         .partial = p.partial + row * kPanelCols,
+                         .add = p.add || block > 0});
+    }
   }
 }
 
