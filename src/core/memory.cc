@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "core/fail.h"
 
@@ -11,21 +10,12 @@ namespace lode {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = std::size_t{1} << 20;         // blocks from here on have regions of their own
-constexpr std::size_t kSlab = std::size_t{8} << 20;          // smaller ones are cut from slabs of this size
+constexpr std::size_t kLarge = std::size_t{256} << 10;  // blocks from here on do not lie between smaller ones
+constexpr std::size_t kSmallRegion = std::size_t{8} << 20, kLargeRegion = std::size_t{32} << 20;
 constexpr std::size_t kLargestBlock = std::size_t{1} << 47;  // the address space; sizes beyond could overflow
 
 std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
-}
-
-// Small blocks come in powers of two and steps of a quarter between them, so that a pool block fits many
-// sizes.
-std::size_t capacity_for(std::size_t bytes) {
-  if (bytes >= kLarge) return round_up(bytes, kHugePage);
-  const std::size_t wanted = std::max<std::size_t>(bytes, 64);
-  const std::size_t step = std::max<std::size_t>(std::bit_floor(wanted) / 4, 64);
-  return round_up(wanted, step);
 }
 
 }  // namespace
@@ -42,14 +32,17 @@ Storage::~Storage() {
 }
 
 Memory::~Memory() {
-  for (const Region& region : regions_) munmap(region.data, region.bytes);
+  for (const Heap* heap : {&small_, &large_}) {
+    for (const auto& [data, bytes] : heap->regions()) munmap(data, bytes);
+  }
 }
 
 void Memory::unmap_free_regions() {
-  for (auto block = free_.lower_bound(kLarge); block != free_.end(); block = free_.erase(block)) {
-    munmap(block->second, block->first);
-    std::erase_if(regions_, [&](const Region& region) { return region.data == block->second; });
-    use_.reserved -= block->first;
+  for (Heap* heap : {&small_, &large_}) {
+    heap->remove_free_regions([this](std::byte* data, std::size_t bytes) {
+      munmap(data, bytes);
+      use_.reserved -= bytes;
+    });
   }
 }
 
@@ -83,42 +76,33 @@ std::byte* Memory::map_region(std::size_t bytes) {
   const std::size_t tail = static_cast<std::size_t>(begin + padded - (data + bytes));
   if (tail != 0) munmap(data + bytes, tail);
   madvise(data, bytes, MADV_HUGEPAGE);
-  regions_.push_back({data, bytes});
   use_.reserved += bytes;
   return data;
 }
 
-std::byte* Memory::take(std::size_t capacity) {
-  // Best fit, with at most a quarter wasted, among the blocks given back.
-  const auto found = free_.lower_bound(capacity);
-  if (found != free_.end() && found->first <= capacity + capacity / 4) {
-    std::byte* data = found->second;
-    free_.erase(found);
-    return data;
-  }
-  if (capacity >= kLarge) return map_region(capacity);
-  if (slab_left_ < capacity) {
-    slab_ = map_region(kSlab);
-    slab_left_ = kSlab;
-  }
-  std::byte* data = slab_;
-  slab_ += capacity;
-  slab_left_ -= capacity;
-  return data;
+// Regions are mapped larger than what is wanted now, but for a limit.
+std::size_t Memory::region_for(std::size_t capacity, std::size_t usual) const {
+  const std::size_t needed = round_up(capacity, kHugePage);
+  if (limit_ != 0 && use_.reserved + usual > limit_) return needed;
+  return std::max(needed, usual);
 }
 
 std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
   if (bytes > kLargestBlock) fail(ErrorKind::memory, "a block of {} cannot be had", format_bytes(bytes));
-  std::size_t capacity = capacity_for(bytes);
+  const bool large = bytes >= kLarge;
+  Heap& heap = large ? large_ : small_;
+  const std::size_t capacity = heap.round_up(std::max<std::size_t>(bytes, 1));
   std::byte* data;
   bool zero;
   {
     std::lock_guard lock(mutex_);
-    const auto found = free_.lower_bound(capacity);
-    const bool pooled = found != free_.end() && found->first <= capacity + capacity / 4;
-    if (pooled) capacity = found->first;
-    zero = !pooled;
-    data = take(capacity);
+    data = heap.take(capacity, zero);
+    if (data == nullptr) {
+      const std::size_t region = region_for(capacity, large ? kLargeRegion : kSmallRegion);
+      std::byte* mapped = map_region(region);
+      heap.add_region(mapped, region);
+      data = heap.take(capacity, zero);
+    }
     const int t = static_cast<int>(tag);
     use_.current[t] += bytes;
     use_.peak[t] = std::max(use_.peak[t], use_.current[t]);
@@ -132,7 +116,8 @@ void Memory::release(Storage& storage) {
   std::lock_guard lock(mutex_);
   use_.current[static_cast<int>(storage.tag_)] -= storage.bytes_;
   use_.total_current -= storage.bytes_;
-  free_.emplace(storage.capacity_, storage.data_);
+  Heap& heap = storage.bytes_ >= kLarge ? large_ : small_;
+  heap.give(storage.data_, storage.capacity_);
 }
 
 MemoryUse Memory::use() const {

@@ -1,14 +1,14 @@
-// Accounted memory: pooled, 2 MiB-aligned arenas with transparent huge pages, every block under a tag.
+// Accounted memory: blocks cut from pooled regions with transparent huge pages, every block under a tag.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string_view>
-#include <vector>
+
+#include "core/heap.h"
 
 namespace lode {
 
@@ -70,7 +70,7 @@ class Memory {
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
 
-  // At least `bytes` bytes, aligned to 64 (to 2 MiB from 1 MiB up). bytes = 0 gives a valid empty storage.
+  // At least `bytes` bytes, aligned to 64 (to 4 KiB from 256 KiB up). bytes = 0 gives a valid empty storage.
   std::shared_ptr<Storage> allocate(std::size_t bytes, MemoryTag tag);
   MemoryUse use() const;
   void reset_peak();
@@ -78,19 +78,12 @@ class Memory {
  private:
   friend class Storage;
   void release(Storage& storage);
-  std::byte* take(std::size_t capacity);
   std::byte* map_region(std::size_t bytes);
+  std::size_t region_for(std::size_t capacity, std::size_t usual) const;
   void unmap_free_regions();
 
-  struct Region {
-    std::byte* data;
-    std::size_t bytes;
-  };
   mutable std::mutex mutex_;
-  std::multimap<std::size_t, std::byte*> free_;  // capacity -> block
-  std::vector<Region> regions_;                  // for unmapping
-  std::byte* slab_ = nullptr;                    // rest of the region that small blocks are cut from
-  std::size_t slab_left_ = 0;
+  Heap small_{64}, large_{4096};
   std::size_t limit_;
   MemoryUse use_;
 };

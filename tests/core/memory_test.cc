@@ -36,7 +36,7 @@ TEST(Memory, AlignsAndReuses) {
   for (const std::size_t bytes : {0u, 1u, 63u, 65u, 4097u, 1048575u, 1048576u, 5000000u}) {
     auto block = memory.allocate(bytes, MemoryTag::program);
     const auto address = reinterpret_cast<std::uintptr_t>(block->data());
-    EXPECT_EQ(address % (bytes >= (1u << 20) ? 2u << 20 : 64u), 0u) << bytes;
+    EXPECT_EQ(address % (bytes >= (256u << 10) ? 4096u : 64u), 0u) << bytes;
     std::memset(block->data(), 0x5a, bytes);
     blocks.push_back(std::move(block));
   }
@@ -65,6 +65,34 @@ TEST(Memory, PooledBlocksOfOtherSizesDoNotExhaustTheLimit) {
   for (std::size_t mib = 2; mib <= 12; mib += 2) {
     EXPECT_NO_THROW(memory.allocate(mib << 20, MemoryTag::activations)) << mib;
   }
+}
+
+// Steps of varying length: what one frees serves the next, whatever the sizes of its blocks.
+TEST(Memory, VaryingSizesReuseEachOther) {
+  Memory memory;
+  std::vector<std::shared_ptr<Storage>> blocks;
+  const auto step = [&](std::size_t tokens) {
+    for (const std::size_t width : {1152, 1920, 6144, 3072, 64})
+      for (int layer = 0; layer < 20; ++layer)
+        blocks.push_back(memory.allocate(tokens * width, MemoryTag::activations));
+    while (blocks.size() > 1) blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(blocks.size() / 2));
+    blocks.clear();
+  };
+  step(1500);
+  const std::size_t longest = memory.use().reserved, used = memory.use().total_peak;
+  EXPECT_LE(longest, used + (96u << 20));
+  for (const std::size_t tokens : {300, 1400, 777, 1111, 64, 1500, 903}) step(tokens);
+  EXPECT_EQ(memory.use().reserved, longest);
+}
+
+TEST(Memory, WholeRegionsThatAreFreeGoBackBeforeTheLimitIsAnError) {
+  Memory memory(200 << 20);
+  {
+    const auto a = memory.allocate(60 << 20, MemoryTag::data), b = memory.allocate(60 << 20, MemoryTag::data);
+  }
+  const auto held = memory.allocate(150 << 20, MemoryTag::data);
+  EXPECT_LE(memory.use().reserved, std::size_t{200} << 20);
+  std::memset(held->data(), 1, held->bytes());
 }
 
 TEST(Memory, ThreadsShareOnePool) {
