@@ -6,82 +6,73 @@
 
 namespace lode {
 
-Heap::Pieces::iterator Heap::erase(Pieces::iterator piece) {
-  sizes_.erase({piece->second, piece->first});
-  return free_.erase(piece);
+void Pieces::insert(std::byte* data, std::size_t size) {
+  by_address_.emplace(data, size);
+  by_size_.emplace(size, data);
+  total_ += size;
 }
 
-std::byte* Heap::region_of(std::byte* data) const {
-  return std::prev(regions_.upper_bound(data))->first;
+void Pieces::erase(std::map<std::byte*, std::size_t>::iterator piece) {
+  by_size_.erase({piece->second, piece->first});
+  total_ -= piece->second;
+  by_address_.erase(piece);
 }
 
-std::byte* Heap::take(std::size_t size, bool& fresh) {
-  fresh = false;
-  const auto found = sizes_.lower_bound({size, nullptr});
-  if (found != sizes_.end()) {
-    const auto [whole, data] = *found;
-    erase(free_.find(data));
-    if (whole > size) {
-      free_.emplace(data + size, whole - size);
-      sizes_.emplace(whole - size, data + size);
-    }
-    return data;
-  }
-  if (fresh_left_ < size) return nullptr;
-  fresh = true;
-  std::byte* data = fresh_;
-  fresh_ += size;
-  fresh_left_ -= size;
-  return data;
-}
-
-void Heap::give(std::byte* data, std::size_t size) {
-  std::byte* region = region_of(data);
-  auto next = free_.lower_bound(data);
-  if (next != free_.end() && next->first == data + size && region_of(next->first) == region) {
+void Pieces::add(std::byte* data, std::size_t size, std::byte* region_begin, std::byte* region_end) {
+  const auto next = by_address_.lower_bound(data);
+  if (next != by_address_.end() && next->first == data + size && next->first != region_end) {
     size += next->second;
-    next = erase(next);
+    erase(next);
   }
-  if (next != free_.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == data && region_of(before->first) == region) {
+  const auto after = by_address_.lower_bound(data);
+  if (after != by_address_.begin() && data != region_begin) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == data) {
       data = before->first;
       size += before->second;
       erase(before);
     }
   }
-  free_.emplace(data, size);
-  sizes_.emplace(size, data);
+  insert(data, size);
 }
 
-void Heap::retire_fresh() {
-  if (fresh_left_ == 0) return;
-  std::byte* data = fresh_;
-  const std::size_t size = fresh_left_;
-  fresh_left_ = 0;
-  give(data, size);
+std::byte* Pieces::take(std::size_t size) {
+  const auto found = by_size_.lower_bound({size, nullptr});
+  if (found == by_size_.end()) return nullptr;
+  const auto [whole, data] = *found;
+  erase(by_address_.find(data));
+  if (whole > size) insert(data + size, whole - size);
+  return data;
+}
+
+void Pieces::clear() {
+  by_address_.clear();
+  by_size_.clear();
+  total_ = 0;
+}
+
+void Heap::add(Pieces& pieces, std::byte* data, std::size_t size) {
+  const auto region = std::prev(regions_.upper_bound(data));
+  pieces.add(data, size, region->first, region->first + region->second);
+}
+
+void Heap::give(std::byte* data, std::size_t size) {
+  add(used_, data, size);
 }
 
 void Heap::add_region(std::byte* data, std::size_t bytes) {
   LODE_ASSERT(bytes % unit_ == 0);
-  retire_fresh();
   regions_.emplace(data, bytes);
-  fresh_ = data;
-  fresh_left_ = bytes;
+  total_ += bytes;
+  add(fresh_, data, bytes);
 }
 
-void Heap::remove_free_regions(const std::function<void(std::byte*, std::size_t)>& unmap) {
-  retire_fresh();
-  for (auto piece = free_.begin(); piece != free_.end();) {
-    const auto region = regions_.find(piece->first);
-    if (region == regions_.end() || region->second != piece->second) {
-      ++piece;
-      continue;
-    }
-    unmap(region->first, region->second);
-    regions_.erase(region);
-    piece = erase(piece);
+void Heap::drop_free(const std::function<void(std::byte*, std::size_t)>& drop) {
+  for (const auto& [data, size] : used_.all()) {
+    drop(data, size);
+    add(fresh_, data, size);
   }
+  used_.clear();
 }
 
 }  // namespace lode

@@ -10,7 +10,26 @@
 
 namespace lode {
 
-// Sizes and region sizes are multiples of `unit`, and so are then all addresses within a region. Owns no
+// Pieces of regions that are not handed out. Neighbours within a region are one piece.
+class Pieces {
+ public:
+  // The end of the region that `data` lies in decides what is a neighbour.
+  void add(std::byte* data, std::size_t size, std::byte* region_begin, std::byte* region_end);
+  std::byte* take(std::size_t size);  // from the smallest that is large enough, else nullptr
+  std::size_t total() const { return total_; }
+  const std::map<std::byte*, std::size_t>& all() const { return by_address_; }
+  void clear();
+
+ private:
+  void erase(std::map<std::byte*, std::size_t>::iterator piece);
+  void insert(std::byte* data, std::size_t size);
+
+  std::map<std::byte*, std::size_t> by_address_;
+  std::set<std::pair<std::size_t, std::byte*>> by_size_;
+  std::size_t total_ = 0;
+};
+
+// Sizes and region sizes are multiples of `unit`, and so are then all offsets within a region. Owns no
 // memory.
 class Heap {
  public:
@@ -18,29 +37,25 @@ class Heap {
 
   std::size_t round_up(std::size_t bytes) const { return (bytes + unit_ - 1) / unit_ * unit_; }
 
-  // The smallest free piece that is large enough, else from what was never handed out (`fresh` is set: still
-  // as the system gave it), else nullptr.
-  std::byte* take(std::size_t size, bool& fresh);
+  // From what was given back, else nullptr.
+  std::byte* take(std::size_t size) { return used_.take(size); }
+  // From what the system has given no memory for, all zero; else nullptr.
+  std::byte* take_fresh(std::size_t size) { return fresh_.take(size); }
   void give(std::byte* data, std::size_t size);
   void add_region(std::byte* data, std::size_t bytes);
-  // Takes out the regions of which nothing is handed out: unmap(data, bytes).
-  void remove_free_regions(const std::function<void(std::byte*, std::size_t)>& unmap);
-  // All regions, for unmapping at the end.
+  // drop(data, bytes) gives the memory of a piece back to the system and leaves it all zero; done to all that
+  // was given back.
+  void drop_free(const std::function<void(std::byte*, std::size_t)>& drop);
+  // Bytes that the system has given memory for.
+  std::size_t used() const { return total_ - fresh_.total(); }
   const std::map<std::byte*, std::size_t>& regions() const { return regions_; }
 
  private:
-  using Pieces = std::map<std::byte*, std::size_t>;
+  void add(Pieces& pieces, std::byte* data, std::size_t size);
 
-  Pieces::iterator erase(Pieces::iterator piece);
-  std::byte* region_of(std::byte* data) const;
-  void retire_fresh();
-
-  std::size_t unit_;
-  Pieces free_;                                         // by address
-  std::set<std::pair<std::size_t, std::byte*>> sizes_;  // the same by size
+  std::size_t unit_, total_ = 0;
+  Pieces used_, fresh_;
   std::map<std::byte*, std::size_t> regions_;
-  std::byte* fresh_ = nullptr;  // the end of the last region, never handed out
-  std::size_t fresh_left_ = 0;
 };
 
 }  // namespace lode

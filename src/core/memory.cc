@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/fail.h"
 
@@ -16,6 +17,20 @@ constexpr std::size_t kLargestBlock = std::size_t{1} << 47;  // the address spac
 
 std::size_t round_up(std::size_t n, std::size_t unit) {
   return (n + unit - 1) / unit * unit;
+}
+
+// Pages that lie wholly in a piece go back to the system; what is left of it at both ends is cleared.
+void drop_pages(std::byte* data, std::size_t size) {
+  constexpr std::size_t kPage = 4096;
+  std::byte* end = data + size;
+  auto* first = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(data), kPage));
+  auto* last = reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(end) / kPage * kPage);
+  if (first >= last || madvise(first, static_cast<std::size_t>(last - first), MADV_DONTNEED) != 0) {
+    std::memset(data, 0, size);
+    return;
+  }
+  std::memset(data, 0, static_cast<std::size_t>(first - data));
+  std::memset(last, 0, static_cast<std::size_t>(end - last));
 }
 
 }  // namespace
@@ -37,33 +52,32 @@ Memory::~Memory() {
   }
 }
 
-void Memory::unmap_free_regions() {
-  for (Heap* heap : {&small_, &large_}) {
-    heap->remove_free_regions([this](std::byte* data, std::size_t bytes) {
-      munmap(data, bytes);
-      use_.reserved -= bytes;
-    });
+void Memory::drop_free() {
+  for (Heap* heap : {&small_, &large_}) heap->drop_free(drop_pages);
+  use_.reserved = small_.used() + large_.used();
+}
+
+void Memory::check_limit(std::size_t bytes) {
+  if (limit_ == 0 || use_.reserved + bytes <= limit_) return;
+  drop_free();
+  if (use_.reserved + bytes <= limit_) return;
+  std::string table;
+  for (int t = 0; t < kNumMemoryTags; ++t) {
+    if (use_.current[t] != 0) {
+      table += format(", {} {}", name_of(static_cast<MemoryTag>(t)), format_bytes(use_.current[t]));
+    }
   }
+  fail(ErrorKind::memory, "memory limit of {} reached: {} more wanted, {} mapped{}", format_bytes(limit_),
+       format_bytes(bytes), format_bytes(use_.reserved), table);
 }
 
 std::byte* Memory::map_region(std::size_t bytes) {
-  if (limit_ != 0 && use_.reserved + bytes > limit_) unmap_free_regions();
-  if (limit_ != 0 && use_.reserved + bytes > limit_) {
-    std::string table;
-    for (int t = 0; t < kNumMemoryTags; ++t) {
-      if (use_.current[t] != 0) {
-        table += format(", {} {}", name_of(static_cast<MemoryTag>(t)), format_bytes(use_.current[t]));
-      }
-    }
-    fail(ErrorKind::memory, "memory limit of {} reached: {} more wanted, {} mapped{}", format_bytes(limit_),
-         format_bytes(bytes), format_bytes(use_.reserved), table);
-  }
   // Mapped with room to align, the rest is given back.
   const std::size_t padded = bytes + kHugePage;
   void* raw =
       mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) {
-    unmap_free_regions();
+    drop_free();
     raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
   if (raw == MAP_FAILED) {
@@ -76,15 +90,20 @@ std::byte* Memory::map_region(std::size_t bytes) {
   const std::size_t tail = static_cast<std::size_t>(begin + padded - (data + bytes));
   if (tail != 0) munmap(data + bytes, tail);
   madvise(data, bytes, MADV_HUGEPAGE);
-  use_.reserved += bytes;
   return data;
 }
 
-// Regions are mapped larger than what is wanted now, but for a limit.
-std::size_t Memory::region_for(std::size_t capacity, std::size_t usual) const {
-  const std::size_t needed = round_up(capacity, kHugePage);
-  if (limit_ != 0 && use_.reserved + usual > limit_) return needed;
-  return std::max(needed, usual);
+std::byte* Memory::take_fresh(Heap& heap, std::size_t capacity, std::size_t usual) {
+  check_limit(capacity);
+  std::byte* data = heap.take_fresh(capacity);
+  if (data == nullptr) {
+    // A large block has a region of its own: what is left of the usual ones stays for smaller blocks.
+    const std::size_t bytes = capacity > usual / 4 ? round_up(capacity, kHugePage) : usual;
+    heap.add_region(map_region(bytes), bytes);
+    data = heap.take_fresh(capacity);
+  }
+  use_.reserved = small_.used() + large_.used();
+  return data;
 }
 
 std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
@@ -96,18 +115,16 @@ std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
   bool zero;
   {
     std::lock_guard lock(mutex_);
-    data = heap.take(capacity, zero);
-    if (data == nullptr) {
-      const std::size_t region = region_for(capacity, large ? kLargeRegion : kSmallRegion);
-      std::byte* mapped = map_region(region);
-      heap.add_region(mapped, region);
-      data = heap.take(capacity, zero);
-    }
+    data = heap.take(capacity);
+    zero = data == nullptr;
+    if (zero) data = take_fresh(heap, capacity, large ? kLargeRegion : kSmallRegion);
     const int t = static_cast<int>(tag);
     use_.current[t] += bytes;
     use_.peak[t] = std::max(use_.peak[t], use_.current[t]);
     use_.total_current += bytes;
     use_.total_peak = std::max(use_.total_peak, use_.total_current);
+    handed_ += capacity;
+    use_.handed_peak = std::max(use_.handed_peak, handed_);
   }
   return std::make_shared<Storage>(this, data, bytes, capacity, tag, zero);
 }
@@ -116,6 +133,7 @@ void Memory::release(Storage& storage) {
   std::lock_guard lock(mutex_);
   use_.current[static_cast<int>(storage.tag_)] -= storage.bytes_;
   use_.total_current -= storage.bytes_;
+  handed_ -= storage.capacity_;
   Heap& heap = storage.bytes_ >= kLarge ? large_ : small_;
   heap.give(storage.data_, storage.capacity_);
 }
@@ -129,6 +147,7 @@ void Memory::reset_peak() {
   std::lock_guard lock(mutex_);
   use_.peak = use_.current;
   use_.total_peak = use_.total_current;
+  use_.handed_peak = handed_;
 }
 
 }  // namespace lode

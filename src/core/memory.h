@@ -31,7 +31,8 @@ struct MemoryUse {
   std::array<std::size_t, kNumMemoryTags> peak{};     // largest `current` of each tag, each at its own moment
   std::size_t total_current = 0;
   std::size_t total_peak = 0;
-  std::size_t reserved = 0;  // bytes mapped from the system, pooled blocks included
+  std::size_t handed_peak = 0;  // total_peak with sizes as they were rounded: what a limit must allow
+  std::size_t reserved = 0;     // bytes that the system has given memory for, pooled blocks included
 };
 
 class Memory;
@@ -63,8 +64,8 @@ class Storage {
 // A pool of one run. Thread-safe. Must outlive its storages.
 class Memory {
  public:
-  // limit: the most bytes that may be mapped at once; 0 = no limit. Beyond it pooled blocks are given back to
-  // the system, then allocate throws Error(memory) with the table by tag.
+  // limit: the most bytes that may be reserved at once; 0 = no limit. Beyond it pooled blocks are given back
+  // to the system, then allocate throws Error(memory) with the table by tag.
   explicit Memory(std::size_t limit = 0) : limit_(limit) {}
   ~Memory();
   Memory(const Memory&) = delete;
@@ -79,11 +80,13 @@ class Memory {
   friend class Storage;
   void release(Storage& storage);
   std::byte* map_region(std::size_t bytes);
-  std::size_t region_for(std::size_t capacity, std::size_t usual) const;
-  void unmap_free_regions();
+  std::byte* take_fresh(Heap& heap, std::size_t capacity, std::size_t usual);
+  void check_limit(std::size_t bytes);
+  void drop_free();
 
   mutable std::mutex mutex_;
   Heap small_{64}, large_{4096};
+  std::size_t handed_ = 0;  // bytes handed out, as rounded
   std::size_t limit_;
   MemoryUse use_;
 };

@@ -88,15 +88,11 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
 
 std::vector<std::pair<std::string, std::uint64_t>> MemoryPlan::rows() const {
   std::vector<std::pair<std::string, std::uint64_t>> out;
-  std::size_t tags = 0;
   for (int t = 0; t < kNumMemoryTags; ++t) {
     const std::size_t bytes = use.peak[static_cast<std::size_t>(t)];
-    tags += bytes;
     if (bytes != 0 && static_cast<MemoryTag>(t) != MemoryTag::program)
       out.emplace_back(name_of(static_cast<MemoryTag>(t)), bytes);
   }
-  // Peaks of tags are at moments of their own: together they can be more than was ever mapped.
-  if (use.reserved > tags) out.emplace_back("pool", use.reserved - tags);
   out.emplace_back("program", program + use.peak[static_cast<std::size_t>(MemoryTag::program)]);
   return out;
 }
@@ -115,11 +111,10 @@ Json MemoryPlan::to_json() const {
 std::vector<std::string> MemoryPlan::lines() const {
   std::vector<std::string> out;
   for (const auto& [name, bytes] : rows()) {
-    const char* note = name == "pool"      ? "  rounding, and blocks kept for reuse"
-                       : name == "program" ? "  code, libraries, tokenizer, data"
-                                           : "";
+    const char* note = name == "program" ? "  code, libraries, tokenizer, data" : "";
     out.push_back(format("{:<14} {:>12}{}", name, format_bytes(bytes), note));
   }
+  // Peaks of tags are at moments of their own: together they can be more than was ever there.
   out.push_back(format("{:<14} {:>12}", "peak", format_bytes(peak())));
   out.push_back(format("largest micro-batch: {} tokens in {} samples, the longest of {}", largest.tokens,
                        largest.samples, largest.longest));

@@ -20,13 +20,13 @@ struct LargestBatch {
 };
 
 struct MemoryPlan {
-  MemoryUse use;            // peaks by tag; reserved: all that is mapped, blocks kept for reuse included
+  MemoryUse use;            // peaks by tag
   std::size_t program = 0;  // resident beside the tags: code, libraries, tokenizer, data
   LargestBatch largest;
   double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
 
-  std::size_t peak() const { return use.reserved + program; }
-  // Bytes by tag, then "pool" (rounding, and blocks kept for reuse) and "program".
+  std::size_t peak() const { return use.handed_peak + program; }
+  // Bytes by tag, then "program".
   std::vector<std::pair<std::string, std::uint64_t>> rows() const;
   Json to_json() const;
   std::vector<std::string> lines() const;  // the table

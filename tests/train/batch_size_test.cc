@@ -19,8 +19,8 @@ class BatchSize : public testing::Test {
   BatchSize() {
     write_file_atomically(
         real_files(), run_ / "wide.json",
-        R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 256, "intermediate_size": 2048,
-            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+        R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 8192,
+            "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4,
             "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})");
   }
 
@@ -153,7 +153,7 @@ TEST_F(BatchSize, StreamsToo) {
 
 TEST_F(BatchSize, WithinActivationMemory) {
   run_.train(with(kAuto, {"memory_limit=100TiB", "global_batch_size=64", "activation_policy=auto",
-                          "activation_memory=8MiB"}));
+                          "activation_memory=100MiB"}));
   const Cut cut = cut_of("out");
   EXPECT_LT(cut.rows, 64);
   EXPECT_NE(cut.why.find("more than activation_memory"), std::string::npos) << cut.why;
