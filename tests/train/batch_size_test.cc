@@ -35,7 +35,7 @@ class BatchSize : public testing::Test {
         .peak();
   }
   std::size_t peak_of_rows(std::int64_t rows) const {
-    return peak_of(with(kBase, {format("per_device_train_batch_size={}", rows)}));
+    return peak_of(with(base_, {format("per_device_train_batch_size={}", rows)}));
   }
 
   struct Cut {
@@ -58,15 +58,15 @@ class BatchSize : public testing::Test {
   }
   static std::string limit(std::size_t bytes) { return format("memory_limit={}B", bytes); }
 
-  const Overrides kBase = {"model_name_or_path=@/wide.json", "max_steps=4", "save_steps=2",
+  const Overrides base_ = {"model_name_or_path=@/wide.json", "max_steps=4", "save_steps=2",
                            "adam_epsilon=1e-2", "overwrite_output_dir=true"};
-  const Overrides kAuto = with(kBase, {"per_device_train_batch_size=auto"});
+  const Overrides auto_ = with(base_, {"per_device_train_batch_size=auto"});
   TinyRun run_;
 };
 
 TEST_F(BatchSize, TakesTheLargestThatFits) {
   const std::size_t allowed = peak_of_rows(6);
-  run_.train(with(kAuto, {limit(allowed)}));
+  run_.train(with(auto_, {limit(allowed)}));
   const Cut cut = cut_of("out");
   EXPECT_GE(cut.rows, 6);
   EXPECT_EQ(cut.times, 1);
@@ -79,20 +79,20 @@ TEST_F(BatchSize, TakesTheLargestThatFits) {
   EXPECT_EQ(recipe_from_text(real_files().read(run_ / "out/recipe.yaml"), "r").per_device_train_batch_size,
             cut.rows);
   const RunTrace chosen = trace_of(run_ / "out");
-  run_.train(with(kBase, {format("per_device_train_batch_size={}", cut.rows)}));
+  run_.train(with(base_, {format("per_device_train_batch_size={}", cut.rows)}));
   EXPECT_TRUE(trace_of(run_ / "out") == chosen);
   // Each micro-batch at most so large; the number of them is the recipe's.
-  run_.train(with(kAuto, {limit(allowed), "gradient_accumulation_steps=2"}));
+  run_.train(with(auto_, {limit(allowed), "gradient_accumulation_steps=2"}));
   EXPECT_EQ(cut_of("out").times, 2);
 }
 
 TEST_F(BatchSize, NoLargerThanTheDataSet) {
-  run_.train(with(kAuto, {"memory_limit=100TiB", "max_samples=10", "packing=false"}));
+  run_.train(with(auto_, {"memory_limit=100TiB", "max_samples=10", "packing=false"}));
   EXPECT_EQ(cut_of("out"), (Cut{10, 1, ""}));
 }
 
 TEST_F(BatchSize, OnlyCutsTheGlobalBatch) {
-  const Overrides global = with(kAuto, {"global_batch_size=12"});
+  const Overrides global = with(auto_, {"global_batch_size=12"});
   run_.train(with(global, {"memory_limit=100TiB", "output_dir=@/whole"}));
   EXPECT_EQ(cut_of("whole"), (Cut{12, 1, ""}));
   run_.train(with(global, {limit(peak_of_rows(4)), "output_dir=@/cut"}));
@@ -106,7 +106,7 @@ TEST_F(BatchSize, OnlyCutsTheGlobalBatch) {
     EXPECT_NEAR(whole[i].at("loss").as_double(), parts[i].at("loss").as_double(), 1e-5);
   }
   // The number in place of auto is the same run.
-  run_.train(with(kBase, {"global_batch_size=12", format("per_device_train_batch_size={}", cut.rows)}));
+  run_.train(with(base_, {"global_batch_size=12", format("per_device_train_batch_size={}", cut.rows)}));
   EXPECT_TRUE(trace_of(run_ / "out") == trace_of(run_ / "cut"));
   // Gradients that live until their update alone cannot be accumulated: all or nothing.
   const Overrides fused = with(global, {"optim_in_backward=true", "max_grad_norm=0", "output_dir=@/fused"});
@@ -116,29 +116,29 @@ TEST_F(BatchSize, OnlyCutsTheGlobalBatch) {
 
 TEST_F(BatchSize, AResumedRunKeepsItsSteps) {
   const std::size_t allowed = peak_of_rows(6);
-  run_.train(with(kAuto, {limit(allowed)}));
+  run_.train(with(auto_, {limit(allowed)}));
   const Cut cut = cut_of("out");
   const RunTrace unbroken = trace_of(run_ / "out");
   const std::int64_t samples = metrics_of(run_ / "out").back().at("samples").as_int();
   const std::string from = "resume_from_checkpoint=" + run_ / "out/checkpoint-2";
   // With more memory nothing changes.
-  run_.train(with(kAuto, {"memory_limit=100TiB", from}));
+  run_.train(with(auto_, {"memory_limit=100TiB", from}));
   EXPECT_EQ(cut_of("out"), cut);
   EXPECT_TRUE(trace_of(run_ / "out") == unbroken);
   EXPECT_NE(cut_of("out").why.find("as before the save"), std::string::npos);
   // With less the same steps are cut into smaller pieces.
-  run_.train(with(kAuto, {limit(peak_of_rows(1)), from}));
+  run_.train(with(auto_, {limit(peak_of_rows(1)), from}));
   const Cut smaller = cut_of("out");
   EXPECT_LT(smaller.rows, cut.rows);
   EXPECT_EQ(smaller.rows * smaller.times, cut.rows);
   EXPECT_EQ(metrics_of(run_ / "out").back().at("samples").as_int(), samples);
   EXPECT_NE(
-      run_.error(with(kAuto, {format("global_batch_size={}", cut.rows + 1), from})).find("global batch"),
+      run_.error(with(auto_, {format("global_batch_size={}", cut.rows + 1), from})).find("global batch"),
       std::string::npos);
 }
 
 TEST_F(BatchSize, WhenOneRowDoesNotFitThePlanSaysSo) {
-  const std::string error = run_.error(with(kAuto, {"memory_limit=100MiB"}));
+  const std::string error = run_.error(with(auto_, {"memory_limit=100MiB"}));
   EXPECT_NE(error.find("memory_limit allows 100"), std::string::npos) << error;
   EXPECT_NE(error.find("largest micro-batch: 128 tokens"), std::string::npos) << error;
 }
@@ -146,13 +146,13 @@ TEST_F(BatchSize, WhenOneRowDoesNotFitThePlanSaysSo) {
 TEST_F(BatchSize, StreamsToo) {
   const Overrides stream = {"streaming=true", "packing_strategy=blocks", "global_batch_size=8",
                             "memory_limit=100TiB"};
-  run_.train(with(kAuto, stream));
+  run_.train(with(auto_, stream));
   EXPECT_EQ(cut_of("out"), (Cut{8, 1, ""}));
   EXPECT_EQ(metrics_of(run_ / "out").back().at("samples").as_int(), 4 * 8);
 }
 
 TEST_F(BatchSize, WithinActivationMemory) {
-  run_.train(with(kAuto, {"memory_limit=100TiB", "global_batch_size=64", "activation_policy=auto",
+  run_.train(with(auto_, {"memory_limit=100TiB", "global_batch_size=64", "activation_policy=auto",
                           "activation_memory=100MiB"}));
   const Cut cut = cut_of("out");
   EXPECT_LT(cut.rows, 64);
@@ -164,7 +164,7 @@ TEST_F(BatchSize, KeysThatContradictAreNamed) {
   const auto has = [&](const Overrides& keys, const std::string& part) {
     EXPECT_NE(problem(keys).find(part), std::string::npos) << part << "\n" << problem(keys);
   };
-  has(with(kAuto, {"memory_limit=none"}), "set memory_limit to auto or a size");
+  has(with(auto_, {"memory_limit=none"}), "set memory_limit to auto or a size");
   has({"per_device_train_batch_size=all"}, "expected an integer or auto");
   has({"per_device_train_batch_size=0"}, "expected an integer from 1 to 1048576");
   has({"global_batch_size=8", "gradient_accumulation_steps=2"}, "keep one");
@@ -179,8 +179,8 @@ TEST_F(BatchSize, KeysThatContradictAreNamed) {
   EXPECT_EQ(recipe_from_text(yaml, "again").gradient_accumulation_steps, 2);
   const std::string halved = "per_device_train_batch_size=2";
   EXPECT_EQ(recipe_from_text(yaml, "again", {&halved, 1}).gradient_accumulation_steps, 4);
-  EXPECT_NE(run_.recipe(kAuto).to_yaml().find("per_device_train_batch_size: auto"), std::string::npos)
-      << run_.recipe(kAuto).to_yaml();
+  EXPECT_NE(run_.recipe(auto_).to_yaml().find("per_device_train_batch_size: auto"), std::string::npos)
+      << run_.recipe(auto_).to_yaml();
 }
 
 }  // namespace
