@@ -15,6 +15,7 @@ namespace lode {
 class Tape;
 class Profile;
 class GradientListener;
+class GraphCapture;
 struct NonFinite;
 
 struct Context {
@@ -25,6 +26,7 @@ struct Context {
   Tape* tape = nullptr;                   // ops record on it; without one they just compute
   Profile* profile = nullptr;             // times each op when set
   GradientListener* gradients = nullptr;  // hears of gradients that are final
+  GraphCapture* capture = nullptr;        // micro-steps of training replay their memory when set
   NonFinite* search = nullptr;            // every op's output is searched for NaN and infinity when set
   std::uint64_t seed = 0;                 // of dropout and other noise
   std::int64_t step = 0;                  // of the optimizer, for the same

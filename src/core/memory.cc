@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "core/fail.h"
+#include "core/memory_stretch.h"
 
 namespace lode {
 namespace {
@@ -115,15 +116,19 @@ std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
   bool zero;
   {
     std::lock_guard lock(mutex_);
-    data = heap.take(capacity);
+    const bool follows = stretch_ != nullptr && stretch_->concerns();
+    data = follows ? stretch_->place(bytes, capacity, tag, large) : nullptr;
+    const bool planned = data != nullptr;
+    if (!planned) data = heap.take(capacity);
     zero = data == nullptr;
     if (zero) data = take_fresh(heap, capacity, large ? kLargeRegion : kSmallRegion);
+    if (follows) stretch_->taken(data, bytes, capacity, tag, large);
     const int t = static_cast<int>(tag);
     use_.current[t] += bytes;
     use_.peak[t] = std::max(use_.peak[t], use_.current[t]);
     use_.total_current += bytes;
     use_.total_peak = std::max(use_.total_peak, use_.total_current);
-    handed_ += capacity;
+    if (!planned) handed_ += capacity;
     use_.handed_peak = std::max(use_.handed_peak, handed_);
   }
   return std::make_shared<Storage>(this, data, bytes, capacity, tag, zero);
@@ -133,9 +138,28 @@ void Memory::release(Storage& storage) {
   std::lock_guard lock(mutex_);
   use_.current[static_cast<int>(storage.tag_)] -= storage.bytes_;
   use_.total_current -= storage.bytes_;
+  if (stretch_ != nullptr && stretch_->given_back(storage.data_)) return;
   handed_ -= storage.capacity_;
   Heap& heap = storage.bytes_ >= kLarge ? large_ : small_;
   heap.give(storage.data_, storage.capacity_);
+}
+
+std::byte* Memory::take_arena(bool large, std::size_t size) {
+  Heap& heap = large ? large_ : small_;
+  std::byte* data = heap.take(size);
+  if (data == nullptr) {
+    // Free pieces that are too small for it would be held beside it.
+    drop_free();
+    data = take_fresh(heap, size, large ? kLargeRegion : kSmallRegion);
+  }
+  handed_ += size;
+  use_.handed_peak = std::max(use_.handed_peak, handed_);
+  return data;
+}
+
+void Memory::give_arena(bool large, std::byte* data, std::size_t size) {
+  (large ? large_ : small_).give(data, size);
+  handed_ -= size;
 }
 
 MemoryUse Memory::use() const {

@@ -36,6 +36,7 @@ struct MemoryUse {
 };
 
 class Memory;
+class MemoryStretch;
 
 // One block handed out by a Memory; returns to its pool when the last owner drops it. Contents start
 // undefined.
@@ -78,7 +79,12 @@ class Memory {
 
  private:
   friend class Storage;
+  friend class MemoryStretch;
   void release(Storage& storage);
+  // For a stretch, with the lock held: a piece of memory of its own, as Heap::give takes it back in parts.
+  bool room_for(std::size_t bytes) const { return limit_ == 0 || handed_ + bytes <= limit_; }
+  std::byte* take_arena(bool large, std::size_t size);
+  void give_arena(bool large, std::byte* data, std::size_t size);
   std::byte* map_region(std::size_t bytes);
   std::byte* take_fresh(Heap& heap, std::size_t capacity, std::size_t usual);
   void check_limit(std::size_t bytes);
@@ -89,6 +95,7 @@ class Memory {
   std::size_t handed_ = 0;  // bytes handed out, as rounded
   std::size_t limit_;
   MemoryUse use_;
+  MemoryStretch* stretch_ = nullptr;  // under way
 };
 
 }  // namespace lode

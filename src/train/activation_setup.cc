@@ -147,6 +147,26 @@ std::string advice_on_slow_offload(const Recipe& recipe, const OffloadCounts& co
       buffers_of(recipe) == OffloadBuffers::two ? "" : ", and so does checkpoint.double_buffer: true");
 }
 
+std::unique_ptr<GraphCapture> choose_graph(Facts& facts, const Recipe& recipe,
+                                           std::function<void(const std::string&)> say) {
+  if (recipe.graph == Recipe::Graph::dynamic) {
+    facts.set({"graph", "dynamic", "dynamic", "asked"});
+    return nullptr;
+  }
+  facts.set({"graph", "captured", "captured",
+             "micro-steps replay the memory plan of the first one with their number of tokens"});
+  return std::make_unique<GraphCapture>(std::move(say));
+}
+
+void count_capture(Facts& facts, const CaptureCounts& counts) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  facts.count("graph: micro-steps captured", counts.recorded);
+  facts.count("graph: captured again", counts.recorded_again);
+  facts.count("graph: replayed", counts.replayed);
+  facts.count("graph: stayed dynamic", counts.dynamic);
+  facts.count("graph: MiB of the largest arena", static_cast<std::int64_t>(counts.largest_arena / kMiB));
+}
+
 void count_offload(Facts& facts, const OffloadCounts& counts) {
   constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
   facts.count("offload: tensors written", counts.written);

@@ -28,6 +28,7 @@ const std::vector<Toggle>& toggles() {
       {"packing", {"packing=false"}, {"packing=true"}, ""},
       {"threads", {"num_threads=1"}, {"num_threads=0"}, "threads"},
       {"metadata cache", {"metadata_cache=false"}, {"metadata_cache=true"}, ""},
+      {"captured graph", {"graph=dynamic"}, {"graph=captured"}, "graph"},
       {"recompute, selective",
        {"activation_policy=keep"},
        {"activation_policy=recompute", "recompute=selective"},

@@ -71,6 +71,11 @@ void add_activation_keys(KeyTable& t) {
        "All layers share the segments of a micro-batch. false: each run of a layer builds them again, to "
        "measure what sharing saves.")
       .alias("training.metadata_cache", kNested);
+  using G = Recipe::Graph;
+  t.choice<G>(
+      "graph", &Recipe::graph, {{G::dynamic, "dynamic", {}}, {G::captured, "captured", {}}},
+      "captured: the memory of a micro-step is planned from the first one with its number of tokens and "
+      "replayed: nothing is allocated any more. Results are the same bits, and the peak is no higher.");
 }
 
 bool is_activation_option(const std::string& key) {

@@ -112,7 +112,6 @@ void add_keys_to_come(KeyTable& t) {
   t.not_yet("double_quantization", {"true"});
   t.not_yet("lora_target_linear", {"true"});
   t.not_yet("logging_strategy", {"steps"});
-  t.not_yet("graph", {"dynamic"});
   t.not_yet("torch_dtype", {"auto"});
   for (const char* name :
        {"tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size",

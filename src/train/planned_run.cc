@@ -31,6 +31,8 @@ PlannedRun::PlannedRun(FileSystem& files, const Recipe& recipe, const ModelParts
   activations_ = choose_activations(files, recipe, decoder_, engine_);
   decoder_.set_activation_policy(activations_.policy);
   decoder_.set_metadata_cache(recipe.metadata_cache);
+  capture_ = choose_graph(engine_.facts(), recipe, [](const std::string&) {});
+  engine_.context().capture = capture_.get();
 }
 
 void PlannedRun::step(const Step& step) {

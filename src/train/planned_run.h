@@ -29,6 +29,7 @@ class PlannedRun {
   Decoder decoder_;
   std::unique_ptr<ParameterUpdater> updater_;
   Activations activations_;
+  std::unique_ptr<GraphCapture> capture_;
 };
 
 }  // namespace lode

@@ -10,6 +10,7 @@ namespace lode {
 struct ActivationRecipe {
   enum class Activations { keep, recompute, offload, automatic };
   enum class RecomputeKind { full, selective, every_k };
+  enum class Graph { dynamic, captured };
 
   Activations activation_policy = Activations::keep;
   bool gradient_checkpointing = false;  // Hugging Face's word for recompute
@@ -20,6 +21,7 @@ struct ActivationRecipe {
   std::string offload_dir;                                       // "": output_dir
   std::string activation_memory;                                 // automatic: at most so many bytes, "2GiB"
   bool metadata_cache = true;
+  Graph graph = Graph::dynamic;
   bool double_buffer = true;
   bool offload_synchronous = false;
 };

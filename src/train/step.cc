@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/capture.h"
 #include "kernels/elementwise.h"
 
 namespace lode {
@@ -10,6 +11,8 @@ namespace {
 
 TokenLosses run_micro_batch(Context& context, Decoder& decoder, const Batch& batch, float loss_scale,
                             BackwardUpdate* update = nullptr) {
+  GraphCapture::MicroStep micro_step(context.search == nullptr ? context.capture : nullptr, context.memory,
+                                     batch.num_tokens());
   Tape tape;
   context.tape = &tape;
   TokenLosses losses;
@@ -26,6 +29,7 @@ TokenLosses run_micro_batch(Context& context, Decoder& decoder, const Batch& bat
   }
   context.tape = nullptr;
   context.gradients = nullptr;
+  micro_step.done();
   return losses;
 }
 

@@ -89,6 +89,7 @@ class Trainer {
   std::string model_path_;   // a hub id resolved
   Activations activations_;  // before the decoder, whose tapes refer to it
   MemoryPlan plan_;
+  std::unique_ptr<GraphCapture> capture_;
   std::unique_ptr<Decoder> decoder_;
   DataSets data_;
   std::unique_ptr<StepLoader> loader_;  // null when streaming

@@ -239,6 +239,7 @@ void Trainer::write_end(int exit_status, const std::string& reason) {
   end.tokens = process_tokens_;
   end.flops = process_flops_;
   end.recomputed_flops = process_recomputed_flops_;
+  if (capture_) count_capture(engine_.facts(), capture_->counts());
   if (activations_.offload) {
     const OffloadCounts& counts = activations_.offload->counts();
     count_offload(engine_.facts(), counts);

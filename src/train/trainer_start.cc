@@ -105,6 +105,11 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   activations_ = choose_activations(files_, recipe_, *decoder_, engine_);
   decoder_->set_activation_policy(activations_.policy);
   decoder_->set_metadata_cache(recipe_.metadata_cache);
+  capture_ = choose_graph(engine_.facts(), recipe_, [this](const std::string& text) {
+    progress_->clear();
+    log_.info("{}", text);
+  });
+  engine_.context().capture = capture_.get();
   writer_ = std::make_unique<CheckpointWriter>(files_);
 }
 

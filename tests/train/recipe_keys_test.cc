@@ -91,6 +91,7 @@ const std::vector<Sample> kSamples = {
     {"checkpoint.double_buffer", "false", "activation_policy: offload\n"},
     {"checkpoint.synchronous", "true", "activation_policy: offload\n"},
     {"metadata_cache", "false", ""},
+    {"graph", "captured", ""},
     {"optim", "adamw_bnb_8bit", ""},
     {"optim_args", "\"momentum=0.9, nesterov=true\"", "optim: sgd\n"},
     {"optim_target_modules", "[q_proj]", "optim: galore_adamw\n"},
