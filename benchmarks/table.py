@@ -107,51 +107,54 @@ def lora_peers_half():
     yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape")
 
 
-def lora_against_full(model, tokens, rounds, must, aim):
-    """Full and LoRA steps in turns."""
-    full, lora = [], []
+SAMPLE = 512  # tokens of a sample where steps of fine-tuning are compared, packed to T: as long as chats are
+
+
+def steps_in_turns(model, tokens, steps, rounds, *variants):
+    """The medians of the steps of each variant of a training run over processes in turns, and the last losses."""
+    seconds, losses = [[] for _ in variants], [[] for _ in variants]
     for _ in range(rounds):
-        for rank, seconds in ((0, full), (16, lora)):
-            result = bench("train", "--model", model, "--tokens", tokens, "--sample-length", tokens, "--steps", 2,
-                           "--lora", rank)
-            seconds.append(result["step_seconds"])
-    yield Row(f"LoRA r=16 step against our full step, {model}", statistics.median(lora), "s", statistics.median(full), must,
-              aim, inverse=True, note=f"T = {tokens}")
+        for i, options in enumerate(variants):
+            result = bench("train", "--model", model, "--tokens", tokens, "--sample-length", SAMPLE, "--steps", steps, *options)
+            seconds[i].append(result["step_seconds"])
+            losses[i] = result["losses"]
+    return [statistics.median(each) for each in seconds], losses
+
+
+def lora_against_full(model, tokens, rounds, must, aim):
+    (full, lora), _ = steps_in_turns(model, tokens, 2, rounds, (), ("--lora", 16))
+    yield Row(f"LoRA r=16 step against our full step, {model}", lora, "s", full, must, aim, inverse=True,
+              note=f"T = {tokens}, samples of {SAMPLE}")
 
 
 @row("lora-full-135m")
 def lora_full_135m():
-    yield from lora_against_full("smollm2-135m", 2048, 2, 1.2, 1.3)
+    yield from lora_against_full("smollm2-135m", 2048, 3, 1.2, 1.3)
 
 
 @row("lora-full-0.5b")
 def lora_full_half():
-    yield from lora_against_full("qwen2-0.5b", 1024, 1, 1.3, 1.45)
+    yield from lora_against_full("qwen2-0.5b", 1024, 2, 1.3, 1.45)
 
 
-def int8(model, tokens, steps, must, aim):
+def int8(model, tokens, rounds, must, aim):
     """bf16 and int8 LoRA steps in turns, and how far the losses part."""
-    name = f"int8 frozen weights against our bf16 LoRA step, {model}"
-    common = ("train", "--model", model, "--tokens", tokens, "--sample-length", tokens, "--steps", steps, "--lora", 16)
-    try:
-        fast = bench(*common, "--frozen-compute", "int8")
-    except measure.Unsupported:
-        yield Row(name, None, "s", None, must, aim, note="not supported")
-        return
-    plain = bench(*common)
-    apart = max(abs(a - b) / b for a, b in zip(fast["losses"], plain["losses"]))
-    yield Row(name, fast["step_seconds"], "s", plain["step_seconds"], must, aim, inverse=True, note=f"T = {tokens}")
+    lora = ("--lora", 16)
+    seconds, losses = steps_in_turns(model, tokens, 3, rounds, lora, (*lora, "--frozen-compute", "int8"))
+    apart = max(abs(a - b) / a for a, b in zip(*losses))
+    yield Row(f"int8 frozen weights against our bf16 LoRA step, {model}", seconds[1], "s", seconds[0], must, aim, inverse=True,
+              note=f"T = {tokens}, samples of {SAMPLE}")
     yield Row(f"the same: losses apart, {model}", 100 * apart, "%", None, 1, 1, at_most=True)
 
 
 @row("int8-135m")
 def int8_135m():
-    yield from int8("smollm2-135m", 2048, 4, 1.2, 1.4)
+    yield from int8("smollm2-135m", 2048, 3, 1.2, 1.4)
 
 
 @row("int8-0.5b")
 def int8_half():
-    yield from int8("qwen2-0.5b", 1024, 3, 1.3, 1.6)
+    yield from int8("qwen2-0.5b", 1024, 2, 1.3, 1.6)
 
 
 @row("head")

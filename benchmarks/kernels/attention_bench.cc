@@ -83,6 +83,7 @@ int main(int argc, char** argv) {
         peak);
     run(context, memory, {"12 heads x 64, 2048", dtype, 12, 12, 64, {2048}}, peak);
     run(context, memory, {"12 heads x 64, 8192", dtype, 12, 12, 64, {8192}}, peak);
+    if (dtype == DType::bf16) run(context, memory, {"4 heads x 64, 32768", dtype, 4, 4, 64, {32768}}, peak);
     run(context, memory, {"12/4 heads x 64, 2048", dtype, 12, 4, 64, {2048}}, peak);
     run(context, memory, {"6/1 heads x 64, 2048", dtype, 6, 1, 64, {2048}}, peak);
     run(context, memory, {"16/4 heads x 128, 2048", dtype, 16, 4, 128, {2048}}, peak);

@@ -169,6 +169,26 @@ TEST_F(MatMulTest, OneNarrowSide) {
   }
 }
 
+// The same of its third form, gradients of narrow matrices.
+TEST_F(MatMulTest, OneNarrowSideOfAGradient) {
+  const std::vector<std::array<std::int64_t, 3>> sizes = {{700, 16, 300}, {130, 2, 128},  {515, 64, 130},
+                                                          {16, 700, 300}, {64, 333, 258}, {3, 128, 1000},
+                                                          {192, 7, 131}};
+  for (const auto& [m, n, k] : sizes) {
+    for (const bool accumulate : {false, true}) {
+      for (const std::int64_t gap : {0, 1, 6}) {
+        Case t{m, n, k, true, false, false, accumulate, DType::bf16, DType::f32, gap, 1};
+        const auto one = check(t);
+        t.threads = 2;
+        const auto two = check(t);
+        if (k % 2 == 0 && bf16_matmul_path().native_bf16) {
+          EXPECT_EQ(one, two);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(MatMulTest, EmptyProducts) {
   for (const DType out : {DType::f32, DType::bf16}) {
     for (int bits = 0; bits < 4; ++bits) {

@@ -68,7 +68,16 @@ void pack(const TileRows& x, std::int64_t width, Cell* out) {
 }
 
 void pack_pairs(const TileRows& x, std::int64_t width, Cell* out) {
+  constexpr std::int64_t kAhead = 8;
   for (std::int64_t r = 0; r < x.rows; r += 2) {
+    if (r + kAhead + 1 < x.rows) {
+      // Of a matrix far wider than x each row is a short stream that no prefetcher of the processor sees.
+      const auto* next = static_cast<const std::uint16_t*>(x.data) + (r + kAhead) * x.stride;
+      for (std::int64_t c = 0; c < x.cols; c += 32) {
+        _mm_prefetch(reinterpret_cast<const char*>(next + c), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(next + x.stride + c), _MM_HINT_T0);
+      }
+    }
     for (std::int64_t c = 0; c < width; c += 16) {
       const __m512i low = _mm512_cvtepu16_epi32(load_values(x, r, c));
       const __m256i next = r + 1 < x.rows ? load_values(x, r + 1, c) : _mm256_setzero_si256();
@@ -161,6 +170,17 @@ void store_output(__m512 value, const TileOutput& x, std::int64_t r, std::int64_
   }
 }
 
+// Brings columns [c, c + kCols) of the rows that come next into the cache: so many lines in flight are more
+// than the loads of one block, and the latency of memory is what a pass over a cold matrix would wait for.
+template <int kCols>
+void fetch_output(const TileOutput& x, std::int64_t r, std::int64_t rows, std::int64_t c) {
+  const std::int64_t size = x.is_bf16 ? 2 : 4, end = smaller(r + rows, x.rows);
+  for (; r < end; ++r) {
+    const char* row = static_cast<const char*>(x.data) + (r * x.stride + c) * size;
+    for (std::int64_t at = 0; at < kCols * size; at += 64) _mm_prefetch(row + at, _MM_HINT_T0);
+  }
+}
+
 // Columns [c, c + 16 kVectors) of rows [r, r + kRows).
 template <int kRows, int kVectors>
 void update_block(const TileRowUpdate& u, std::int64_t r, std::int64_t c) {
@@ -169,6 +189,7 @@ void update_block(const TileRowUpdate& u, std::int64_t r, std::int64_t c) {
     for (int j = 0; j < kVectors; ++j)
       sum[i][j] = u.add ? load_output(u.c, r + i, c + 16 * j) : _mm512_setzero_ps();
   }
+  if (u.add) fetch_output<16 * kVectors>(u.c, r + kRows, kRows, c);
   const Cell* b = u.b + c;
   for (std::int64_t k = 0; k < u.depth; ++k, b += u.b_row) {
     __m512bh row[kRows];

@@ -14,6 +14,9 @@ namespace lode {
 namespace {
 
 constexpr std::int64_t kTile = 64;  // of queries and of keys
+// Key tiles that a query tile meets while it is in the cache: what a long sample has of queries, of their
+// gradients and of the output's does not fit there.
+constexpr std::int64_t kKeyGroup = 4;
 
 struct KeyPack {
   Cell *keys_t, *values_t;  // per tile [cells, keys of the tile]: pairs along the channels
@@ -259,20 +262,28 @@ class Backward {
     });
   }
 
+  // Query tile i and key tiles [first, last].
+  void query_against(const Unit& unit, const HeadBuffers& buffers, std::int64_t i, std::int64_t first,
+                     std::int64_t last, std::int64_t group_head, const Scratch& scratch) {
+    for (std::int64_t j = std::max(first, first_key_tile(i)); j <= last; ++j) {
+      pair(unit, buffers.keys, buffers.queries, i, j, scratch,
+           {.dq = buffers.dq + i * kTile * width_,
+            .dk = buffers.dk + j * kTile * width_,
+            .dv = buffers.dv + j * kTile * width_,
+            .first_dq = j == first_key_tile(i),
+            .first_dk = group_head == 0 && i == j});
+    }
+  }
+
   void whole_head(const Unit& unit, const HeadBuffers& buffers, const Scratch& scratch) {
     pack_keys(unit, buffers.keys);
     for (std::int64_t g = 0; g < group_; ++g) {
       const std::int64_t head = unit.kv_head * group_ + g;
       pack_queries(unit, head, buffers.queries);
-      for (std::int64_t j = 0; j < unit.num_tiles(); ++j) {
-        for (std::int64_t i = j; i <= last_query_tile(unit, j); ++i) {
-          pair(unit, buffers.keys, buffers.queries, i, j, scratch,
-               {.dq = buffers.dq + i * kTile * width_,
-                .dk = buffers.dk + j * kTile * width_,
-                .dv = buffers.dv + j * kTile * width_,
-                .first_dq = j == first_key_tile(i),
-                .first_dk = g == 0 && i == j});
-        }
+      for (std::int64_t j = 0; j < unit.num_tiles(); j += kKeyGroup) {
+        const std::int64_t last = std::min(j + kKeyGroup, unit.num_tiles()) - 1;
+        for (std::int64_t i = j; i <= last_query_tile(unit, last); ++i)
+          query_against(unit, buffers, i, j, std::min(last, i), g, scratch);
       }
       store_queries(unit, head, 0, unit.length, buffers.dq);
     }

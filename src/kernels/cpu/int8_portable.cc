@@ -31,7 +31,7 @@ void quantize(const Int8Quantize& b) {
                                 : static_cast<std::int8_t>(std::nearbyint(scaled_at(b, i) * scale.inverse));
     sum += b.q[i];
   }
-  *b.offset = 128 * sum;
+  *b.offset = -128 * sum;
 }
 
 std::uint8_t* cell(std::uint8_t* out, std::int64_t k, std::int64_t n) {
@@ -68,9 +68,9 @@ void multiply_block(const Int8Product& p, std::int64_t r, std::int64_t block) {
   }
   const std::int64_t at = r * p.step + block;
   for (std::int64_t n = 0; n < kPanelCols; ++n) {
-    const float value = static_cast<float>(sum[n] - p.offset[at]) * p.scale[at];
     float& target = p.partial[r * kPanelCols + n];
-    target = p.add || block > 0 ? target + value : value;
+    const float before = p.add || block > 0 ? target : 0.0f;
+    target = std::fma(static_cast<float>(sum[n] + p.offset[at]), p.scale[at], before);
   }
 }
 

@@ -23,7 +23,7 @@ struct Int8Quantize {
   std::int64_t n;
   std::int8_t* q;
   float* scale;          // what q times gives x; NaN when x is not finite
-  std::int32_t* offset;  // 128 * sum of q
+  std::int32_t* offset;  // -128 * sum of q, which undoes the 128 of the right operand
 };
 
 // How values up to a magnitude, given by its bits, are quantised: what is not finite has no scale. No inline

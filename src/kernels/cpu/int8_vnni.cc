@@ -47,16 +47,44 @@ __m512 load_scaled(const Int8Quantize& b, std::int64_t at) {
   return b.factors == nullptr ? value : _mm512_mul_ps(value, _mm512_maskz_loadu_ps(lanes, b.factors + at));
 }
 
+// As integers, magnitudes keep their order and NaN is above infinity.
+__m512i larger_magnitude(__m512i most, __m512 value) {
+  const __m512i bits = _mm512_and_si512(_mm512_castps_si512(value), _mm512_set1_epi32(0x7fffffff));
+  return _mm512_max_epu32(most, bits);
+}
+
+// A whole block, which stays in registers.
+void quantize_whole(const Int8Quantize& b) {
+  static_assert(kInt8Depth == 64);
+  __m512 value[4];
+  __m512i most = _mm512_setzero_si512();
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    value[i] = load_values(b.x, b.is_bf16, 16 * i, 0xffff);
+    if (b.factors != nullptr) value[i] = _mm512_mul_ps(value[i], _mm512_loadu_ps(b.factors + 16 * i));
+    most = larger_magnitude(most, value[i]);
+  }
+  const Int8Scale scale = int8_scale(_mm512_reduce_max_epu32(most));
+  *b.scale = scale.scale;
+  const __mmask16 lanes = scale.inverse == 0 ? __mmask16{0} : __mmask16{0xffff};
+  const __m512 inverse = _mm512_set1_ps(scale.inverse);
+  __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const __m512i q = _mm512_maskz_cvtps_epi32(lanes, _mm512_mul_ps(value[i], inverse));
+    sum = _mm512_add_epi32(sum, q);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(b.q + 16 * i), _mm512_cvtsepi32_epi8(q));
+  }
+  *b.offset = -128 * _mm512_reduce_add_epi32(sum);
+}
+
 void quantize(const Int8Quantize& b) {
-  // As integers, magnitudes keep their order and NaN is above infinity.
-  const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+  if (b.n == kInt8Depth) return quantize_whole(b);
   __m512i most = _mm512_setzero_si512();
   for (std::int64_t i = 0; i < b.n; i += 16) {
-    const __m512i bits = _mm512_castps_si512(load_scaled(b, i));
-    most = _mm512_max_epu32(most, _mm512_and_si512(bits, magnitude));
+    most = larger_magnitude(most, load_scaled(b, i));
   }
-  const std::uint32_t top = _mm512_reduce_max_epu32(most);
-  const Int8Scale scale = int8_scale(top);
+  const Int8Scale scale = int8_scale(_mm512_reduce_max_epu32(most));
   *b.scale = scale.scale;
   const __m512 inverse = _mm512_set1_ps(scale.inverse);
   __m512i sum = _mm512_setzero_si512();
@@ -66,7 +94,7 @@ void quantize(const Int8Quantize& b) {
     sum = _mm512_add_epi32(sum, q);
     _mm_mask_storeu_epi8(b.q + i, lanes_below(b.n - i), _mm512_cvtsepi32_epi8(q));
   }
-  *b.offset = 128 * _mm512_reduce_add_epi32(sum);
+  *b.offset = -128 * _mm512_reduce_add_epi32(sum);
 }
 
 void pack_rows(const Int8Rows& x, std::uint8_t* out) {
@@ -129,14 +157,15 @@ struct StripBlock {
   bool add;
 };
 
-void multiply_block(const Int8Product& p, const StripBlock& block) {
+// Inlined: the registers that it needs leave none for what a call would have to keep.
+__attribute__((always_inline)) inline void multiply_block(const Int8Product& p, const StripBlock& block) {
   constexpr int kRows = kStripRows, kVectors = kPanelCols / 16;
   static_assert(kRows == 6 && kVectors == 4, "as many sums as there are registers for");
   __m512i sum[kRows][kVectors];
 #pragma GCC unroll 6
   for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
-    for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_set1_epi32(-block.offset[i * p.step]);
+    for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_set1_epi32(block.offset[i * p.step]);
   }
   const std::int8_t* a = block.a;
   const std::uint8_t* b = block.b;
@@ -159,8 +188,8 @@ void multiply_block(const Int8Product& p, const StripBlock& block) {
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
       float* target = block.partial + i * kPanelCols + 16 * j;
-      const __m512 value = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i][j]), factor);
-      _mm512_storeu_ps(target, block.add ? _mm512_add_ps(_mm512_loadu_ps(target), value) : value);
+      const __m512 before = block.add ? _mm512_loadu_ps(target) : _mm512_setzero_ps();
+      _mm512_storeu_ps(target, _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[i][j]), factor, before));
     }
   }
 }

@@ -1,8 +1,9 @@
-// Two forms, both made of attention's tile products (attention_tiles.h), whose operands are cells: pairs of
+// Three forms, all made of attention's tile products (attention_tiles.h), whose operands are cells: pairs of
 // values along the summed dimension.
 //   outer     c [M, N] of few summed values: packed b stays in cache, c is written once
 //   inner     c [M, few columns]: packed b stays in cache, rows of a are read as they lie
-// The third, a^T b with a narrow side, is no slower in oneDNN.
+//   gradient  c = a^T b of few columns: a is read row by row and paired, a block of rows at a time
+// The fourth, a^T b of few rows, is no slower in oneDNN.
 #include "kernels/cpu/narrow_matmul.h"
 
 #include <algorithm>
@@ -134,6 +135,55 @@ void inner(KernelContext& context, const MatMul& p) {
                 });
 }
 
+constexpr std::int64_t kBlockRows = 64;  // summed rows that gradient pairs at a time
+constexpr std::int64_t kLeastCols = 48;  // of a task of gradient
+
+// c (+)= sums^T
+void write_transposed(const float* sums, std::int64_t sums_row, bool accumulate, View c) {
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    float* out = c.row<float>(r);
+    for (std::int64_t i = 0; i < c.cols; ++i) {
+      const float value = sums[i * sums_row + r];
+      out[i] = accumulate ? out[i] + value : value;
+    }
+  }
+}
+
+// Each sum adds the rows in their order, whatever columns a task has.
+void gradient(KernelContext& context, const MatMul& p) {
+  const TileKernels& tiles = *bf16_tiles();
+  const std::int64_t b_width = round_up(p.b.cols, kTileLanes), threads = std::max(1, context.threads);
+  const std::int64_t cols = std::max(round_up(ceil_div(p.a.cols, 2 * threads), kTileLanes), kLeastCols);
+  // Rows of a block a power of two apart would share few places of the cache.
+  const std::int64_t width = cols + kTileLanes, cells = kBlockRows / 2 * width;
+  Workspace::Scope workspace(*context.workspace);
+  Cell* b = workspace.take<Cell>(p.b.rows / 2 * b_width);
+  Cell* blocks = workspace.take<Cell>(threads * cells);
+  float* memory = workspace.take<float>(threads * p.b.cols * cols);
+  parallel_for(1, 1, 1, [&](std::int64_t, std::int64_t) { tiles.pack_pairs(rows_of(p.b), b_width, b); });
+  parallel_tasks(context.threads, ceil_div(p.a.cols, cols), [&](std::int64_t task, int thread) {
+    const std::int64_t first = task * cols, count = std::min(cols, p.a.cols - first);
+    Cell* block = blocks + thread * cells;
+    float* sums = memory + thread * p.b.cols * cols;
+    for (std::int64_t r = 0; r < p.a.rows; r += kBlockRows) {
+      const std::int64_t rows = std::min(kBlockRows, p.a.rows - r);
+      tiles.pack_pairs(rows_of(p.a.slice_rows(r, rows).slice_cols(first, count)), width, block);
+      tiles.multiply({.rows = p.b.cols,
+                      .cols = round_up(count, kTileLanes),
+                      .depth = rows / 2,
+                      .a = b + r / 2 * b_width,
+                      .a_row = 1,
+                      .a_step = b_width,
+                      .b = block,
+                      .b_row = width,
+                      .c = sums,
+                      .c_row = cols,
+                      .add = r > 0});
+    }
+    write_transposed(sums, cols, p.accumulate, p.c.slice_rows(first, count));
+  });
+}
+
 }  // namespace
 
 bool narrow_fits(const MatMul& p) {
@@ -141,12 +191,17 @@ bool narrow_fits(const MatMul& p) {
   const auto wide = [](std::int64_t n) { return n >= kLeastWide; };
   if (p.a.dtype != DType::bf16 || p.b.dtype != DType::bf16 || p.bias.data != nullptr) return false;
   if (!bf16_matmul_path().native_bf16 || bf16_tiles() == nullptr) return false;
-  if (p.transpose_a || !wide(p.c.rows) || !lies_in_cells(p.a)) return false;
+  if (p.transpose_a) {
+    return !p.transpose_b && p.c.dtype == DType::f32 && p.a.rows % 2 == 0 && wide(p.a.rows) &&
+           narrow(p.b.cols) && wide(p.a.cols);
+  }
+  if (!wide(p.c.rows) || !lies_in_cells(p.a)) return false;
   return (narrow(p.c.cols) && wide(p.a.cols)) || (narrow(p.a.cols) && wide(p.c.cols));
 }
 
 void narrow_matmul(KernelContext& context, const MatMul& p) {
   LODE_ASSERT(narrow_fits(p));
+  if (p.transpose_a) return gradient(context, p);
   p.a.cols <= kMostNarrow ? outer(context, p) : inner(context, p);
 }
 

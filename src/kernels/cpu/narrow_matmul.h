@@ -6,8 +6,8 @@
 
 namespace lode {
 
-// bf16 operands, a not transposed, at most 64 along the narrow side (the summed one or the columns of the
-// result), no bias, and the processor has bf16 dot products.
+// bf16 operands, at most 64 along the narrow side, no bias, and the processor has bf16 dot products. The
+// narrow side is the summed one or the columns of the result; with a transposed the latter, into f32.
 bool narrow_fits(const MatMul& product);
 // Bit-equal for any number of threads.
 void narrow_matmul(KernelContext& context, const MatMul& product);
