@@ -104,8 +104,20 @@ class RealMapped : public MappedFile {
   RealMapped(const RealMapped&) = delete;
   RealMapped& operator=(const RealMapped&) = delete;
   std::span<const std::byte> bytes() const override { return {data_, size_}; }
+  // Rounded outwards: pages beside the part were mapped with it, and those still wanted come again.
+  void give_back(std::span<const std::byte> part) const override {
+    if (part.empty()) return;
+    const auto begin = static_cast<std::size_t>(part.data() - data_) / kMappedTogether * kMappedTogether;
+    const auto end = static_cast<std::size_t>(part.data() + part.size() - data_);
+    const std::size_t rounded = (end + kMappedTogether - 1) / kMappedTogether * kMappedTogether;
+    // A refusal only costs memory.
+    ::madvise(const_cast<std::byte*>(data_) + begin, std::min(rounded, size_) - begin, MADV_DONTNEED);
+  }
 
  private:
+  // What the system maps around a page that is touched, by default.
+  static constexpr std::size_t kMappedTogether = std::size_t{64} << 10;
+
   const std::byte* data_ = nullptr;
   std::size_t size_ = 0;
 };

@@ -30,6 +30,9 @@ class MappedFile {
  public:
   virtual ~MappedFile() = default;
   virtual std::span<const std::byte> bytes() const = 0;
+  // Memory that holds a part of bytes() goes back to the system, with a little around it; reading it again
+  // reads the file again. From any thread, others may be reading. By default nothing happens.
+  virtual void give_back(std::span<const std::byte>) const {}
   std::string_view text() const { return {reinterpret_cast<const char*>(bytes().data()), bytes().size()}; }
 };
 

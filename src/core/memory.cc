@@ -43,6 +43,13 @@ std::string_view name_of(MemoryTag tag) {
   return kNames[static_cast<int>(tag)];
 }
 
+MemoryUse larger_of(const MemoryUse& first, MemoryUse last) {
+  for (std::size_t t = 0; t < last.peak.size(); ++t) last.peak[t] = std::max(last.peak[t], first.peak[t]);
+  last.total_peak = std::max(last.total_peak, first.total_peak);
+  last.handed_peak = std::max(last.handed_peak, first.handed_peak);
+  return last;
+}
+
 Storage::~Storage() {
   memory_->release(*this);
 }

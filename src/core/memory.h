@@ -35,6 +35,9 @@ struct MemoryUse {
   std::size_t reserved = 0;     // bytes that the system has given memory for, pooled blocks included
 };
 
+// Peaks of two times as one: the larger of each; everything else is that of `last`.
+MemoryUse larger_of(const MemoryUse& first, MemoryUse last);
+
 class Memory;
 class MemoryStretch;
 

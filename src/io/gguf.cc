@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 
 #include "core/fail.h"
@@ -358,6 +359,15 @@ const GgufTensor* GgufFile::find(std::string_view name) const {
   const auto at =
       std::ranges::lower_bound(by_name_, name, {}, [&](std::uint32_t i) { return tensors_[i].name; });
   return at == by_name_.end() || tensors_[*at].name != name ? nullptr : &tensors_[*at];
+}
+
+void GgufFile::give_back(std::span<const std::byte> part) const {
+  for (const auto& map : maps_) {
+    const std::span<const std::byte> whole = map->bytes();
+    if (std::less_equal<>()(whole.data(), part.data()) &&
+        std::less_equal<>()(part.data() + part.size(), whole.data() + whole.size()))
+      return map->give_back(part);
+  }
 }
 
 const GgufField* GgufFile::find_field(std::string_view key) const {

@@ -50,7 +50,9 @@ class GgufFile {
   const std::string& path() const { return path_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }  // in the order of the files
   const GgufTensor* find(std::string_view name) const;                 // nullptr when absent
-  std::uint64_t total_bytes() const { return total_bytes_; }           // of all parts
+  // Memory of a part of a tensor that has been used (MappedFile::give_back).
+  void give_back(std::span<const std::byte> part) const;
+  std::uint64_t total_bytes() const { return total_bytes_; }  // of all parts
 
   const std::vector<GgufField>& fields() const { return fields_; }  // of the first part, in its order
   const GgufField* find_field(std::string_view key) const;          // nullptr when absent

@@ -52,6 +52,8 @@ class SafetensorsFile {
   // Throws Error(data) for an element type without a DType or data that is not aligned for it.
   ConstView view(const TensorInfo& tensor) const;
   std::span<const std::byte> file_bytes() const { return file_->bytes(); }
+  // Memory of a part of the file that has been used (MappedFile::give_back).
+  void give_back(std::span<const std::byte> part) const { file_->give_back(part); }
 
  private:
   void read_header(std::string_view header);
@@ -82,6 +84,9 @@ struct WrittenFile {
 // whoever needs that gives a temporary path.
 class SafetensorsWriter {
  public:
+  // All that it holds beside the views: what is converted on its way to the file.
+  static constexpr std::size_t kBuffer = std::size_t{1} << 20;  // bytes
+
   SafetensorsWriter(FileSystem& files, const std::string& path, std::vector<TensorSpec> specs);
   static std::uint64_t file_size(std::span<const TensorSpec> specs);
 

@@ -11,7 +11,7 @@
 namespace lode {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{1} << 20;  // hashed and written while it is in the cache
+constexpr std::size_t kChunk = SafetensorsWriter::kBuffer;  // hashed and written while it is in the cache
 
 std::uint64_t bytes_of(const TensorSpec& spec) {
   const MatrixSize size = matrix_size(spec.shape);

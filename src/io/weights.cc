@@ -16,7 +16,6 @@ namespace {
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 constexpr std::size_t kMostProblemsShown = 50;
 constexpr std::int64_t kMostIndexValues = 300'000;  // the largest public models have 100,000 tensors
-constexpr std::int64_t kBytesATask = std::int64_t{4} << 20;
 
 // A shard's name comes from a file: it may only name a neighbour of the index.
 bool is_plain_name(std::string_view name) {
@@ -54,17 +53,18 @@ bool is_readable(const TensorInfo& info, DType to) {
 // Rows [first, first + count) of the file's matrix.
 struct CopyTask {
   const TensorTarget* target;
+  const SafetensorsFile* file;
   const std::byte* data;
   std::optional<DType> dtype;  // nothing: F64
   std::int64_t first, count, cols;
 };
 
-void run(const CopyTask& task) {
+void convert_rows(const CopyTask& task) {
   const View& view = task.target->view;
   const auto to = static_cast<std::int64_t>(size_of(view.dtype));
   ByteStrides strides{view.stride * to, to};
   if (task.target->transposed) std::swap(strides.row, strides.col);
-  auto* out = static_cast<std::byte*>(view.data) + task.first * strides.row;
+  auto* out = static_cast<std::byte*>(view.data) + (task.first - task.target->first_row) * strides.row;
   if (task.dtype) {
     const auto from = static_cast<std::int64_t>(size_of(*task.dtype));
     copy_block(task.data + task.first * task.cols * from, *task.dtype, {task.cols * from, from}, out,
@@ -81,6 +81,14 @@ void run(const CopyTask& task) {
   constexpr std::int64_t kFloat = sizeof(float);
   copy_block(reinterpret_cast<const std::byte*>(values.data()), DType::f32, {task.cols * kFloat, kFloat}, out,
              view.dtype, strides, task.count, task.cols);
+}
+
+void run(const CopyTask& task) {
+  convert_rows(task);
+  const auto row_bytes =
+      static_cast<std::size_t>(task.cols) * (task.dtype ? size_of(*task.dtype) : sizeof(double));
+  task.file->give_back({task.data + static_cast<std::size_t>(task.first) * row_bytes,
+                        static_cast<std::size_t>(task.count) * row_bytes});
 }
 
 }  // namespace
@@ -188,15 +196,20 @@ void load_tensors(const WeightSet& weights, const std::vector<TensorTarget>& tar
     if (target.view.data == nullptr) continue;
     const WeightSet::Entry& entry = weights.tensors().at(target.name);
     const MatrixSize size = matrix_size(target.shape);
-    LODE_ASSERT(target.view.rows == (target.transposed ? size.cols : size.rows));
     LODE_ASSERT(target.view.cols == (target.transposed ? size.rows : size.cols));
+    LODE_ASSERT(target.transposed
+                    ? target.first_row == 0 && target.view.rows == size.cols
+                    : target.first_row >= 0 && target.first_row + target.view.rows <= size.rows);
+    const std::int64_t end = target.transposed ? size.rows : target.first_row + target.view.rows;
     const auto dtype = dtype_from_safetensors(entry.info->dtype);
     const auto element = static_cast<std::int64_t>(dtype ? size_of(*dtype) : sizeof(double));
     const std::int64_t row_bytes = std::max<std::int64_t>(size.cols * element, 1);
-    const std::int64_t rows_a_task = std::max<std::int64_t>(kBytesATask / row_bytes, 1);
+    // A lone tensor is shared among the threads, too.
+    const std::int64_t share = (end - target.first_row + options.threads - 1) / options.threads;
+    const std::int64_t rows_a_task = std::max<std::int64_t>(std::min(kLoadedAtOnce / row_bytes, share), 1);
     const std::byte* data = entry.file->bytes(*entry.info).data();
-    for (std::int64_t r = 0; r < size.rows && size.cols > 0; r += rows_a_task) {
-      tasks.push_back({&target, data, dtype, r, std::min(rows_a_task, size.rows - r), size.cols});
+    for (std::int64_t r = target.first_row; r < end && size.cols > 0; r += rows_a_task) {
+      tasks.push_back({&target, entry.file, data, dtype, r, std::min(rows_a_task, end - r), size.cols});
     }
   }
   parallel_tasks(options.threads, static_cast<std::int64_t>(tasks.size()),

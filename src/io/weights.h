@@ -41,7 +41,12 @@ struct TensorTarget {
   Shape shape;              // expected in the file
   View view;                // of that matrix, or of its transpose; without data it is checked and not copied
   bool transposed = false;  // the view is the transpose of the file's matrix
+  // Of one that is not transposed: the view holds the rows of the file's matrix that begin here.
+  std::int64_t first_row = 0;
 };
+
+// The most of a file that is in memory for each thread while it is loaded; one row, if that is more.
+inline constexpr std::int64_t kLoadedAtOnce = std::int64_t{4} << 20;  // bytes
 
 struct LoadOptions {
   int threads = 1;
@@ -55,7 +60,8 @@ std::vector<std::string> find_load_problems(const WeightSet& weights,
                                             const std::vector<TensorTarget>& targets,
                                             const LoadOptions& options);
 
-// Converts and copies every target. Throws Error(data) with all problems before anything is copied.
+// Converts and copies every target. Throws Error(data) with all problems before anything is copied. Memory of
+// the files is given back as it has been read.
 void load_tensors(const WeightSet& weights, const std::vector<TensorTarget>& targets,
                   const LoadOptions& options);
 

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <set>
 
+#include "core/parallel.h"
+#include "io/weights.h"
 #include "models/gguf_config.h"
 #include "models/gguf_names.h"
 #include "models/vocabulary.h"
@@ -18,17 +20,42 @@ struct Job {
   GgufPlace place;
 };
 
-// The file's rows in Hugging Face's order; any format, as rows are whole.
-std::vector<std::byte> ordered_rows(const Job& job) {
-  const std::int64_t rows = job.parameter.rows, head_dim = rows / job.place.heads;
-  std::vector<std::byte> out(job.tensor->bytes.size());
-  const std::size_t bytes = out.size() / static_cast<std::size_t>(rows);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::int64_t to = r / head_dim * head_dim + row_within_head(r % head_dim, head_dim);
-    std::memcpy(out.data() + static_cast<std::size_t>(to) * bytes,
-                job.tensor->bytes.data() + static_cast<std::size_t>(r) * bytes, bytes);
+// Rows of the file, whole heads of them, in Hugging Face's order; any format, as rows are whole.
+void order_rows(const Context& context, std::span<const std::byte> from, std::int64_t rows,
+                std::int64_t head_dim, std::byte* out) {
+  const std::size_t bytes = from.size() / static_cast<std::size_t>(rows);
+  parallel_for(context.kernel.threads, rows, head_dim, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t to = r / head_dim * head_dim + row_within_head(r % head_dim, head_dim);
+      std::memcpy(out + static_cast<std::size_t>(to) * bytes,
+                  from.data() + static_cast<std::size_t>(r) * bytes, bytes);
+    }
+  });
+}
+
+// A panel of rows at a time, each given back when it is read, so that little of the file is in memory.
+void load_matrix(Context& context, const GgufFile& file, const Job& job) {
+  const std::int64_t rows = job.parameter.rows;
+  const std::int64_t unit = job.place.heads == 0 ? 1 : rows / job.place.heads;
+  const QuantFormat format = *job.tensor->format();
+  const std::int64_t bytes = row_bytes(format, job.parameter.cols);
+  const std::int64_t panel = std::max<std::int64_t>(kLoadedAtOnce / (bytes * unit), 1) * unit;
+  std::shared_ptr<Storage> ordered;
+  if (job.place.heads > 0)
+    ordered = context.memory.allocate(static_cast<std::size_t>(std::min(panel, rows) * bytes),
+                                      MemoryTag::workspace);
+  for (std::int64_t first = 0; first < rows; first += panel) {
+    const std::int64_t count = std::min(panel, rows - first);
+    const auto part = job.tensor->bytes.subspan(static_cast<std::size_t>(first * bytes),
+                                                static_cast<std::size_t>(count * bytes));
+    if (ordered) {
+      order_rows(context, part, count, unit, ordered->data());
+      write_blocks(context, job.parameter, format, {ordered->data(), part.size()}, first);
+    } else {
+      write_blocks(context, job.parameter, format, part, first);
+    }
+    file.give_back(part);
   }
-  return out;
 }
 
 void load_vector(Context& context, const Job& job) {
@@ -48,11 +75,12 @@ void load_vector(Context& context, const Job& job) {
   job.parameter.write(context, view);
 }
 
-void load(Context& context, const Job& job) {
-  if (job.parameter.vector) return load_vector(context, job);
-  const QuantFormat format = *job.tensor->format();
-  if (job.place.heads == 0) return write_blocks(context, job.parameter, format, job.tensor->bytes);
-  write_blocks(context, job.parameter, format, ordered_rows(job));
+void load(Context& context, const GgufFile& file, const Job& job) {
+  if (job.parameter.vector) {
+    load_vector(context, job);
+  } else {
+    load_matrix(context, file, job);
+  }
 }
 
 std::string problem_of(const Parameter& parameter, const GgufTensor* tensor, const GgufPlace& place) {
@@ -129,7 +157,7 @@ void load_gguf_weights(const GgufFile& file, const ModelConfig& config, Decoder&
   std::vector<std::string> problems;
   const std::vector<Job> jobs = find_jobs(file, config, decoder, problems);
   refuse_problems(file, problems);
-  for (const Job& job : jobs) load(context, job);
+  for (const Job& job : jobs) load(context, file, job);
   fill_new_rows(context, config, decoder);
   decoder.parameters().reset_copies(context);
 }
@@ -205,7 +233,7 @@ void load_gguf_adapter(const GgufFile& file, const ModelConfig& config, Decoder&
     add(all[pair.b], {.name = place.name + std::string(kLoraB), .heads = place.heads});
   }
   refuse_problems(file, problems);
-  for (const Job& job : jobs) load(context, job);
+  for (const Job& job : jobs) load(context, file, job);
 }
 
 }  // namespace lode

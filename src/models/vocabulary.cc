@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/rehearsal.h"
 #include "core/rng.h"
 
 namespace lode {
@@ -21,6 +22,7 @@ Tensor read(Context& context, const Parameter& parameter, std::int64_t first, st
 std::vector<double> mean_row(Context& context, const Parameter& stored) {
   std::vector<double> mean(static_cast<std::size_t>(stored.cols));
   for (std::int64_t first = 0; first < stored.rows; first += kChunk) {
+    if (Rehearsal::active() && first > 0) break;  // the others take the same memory
     const Tensor rows = read(context, stored, first, std::min(kChunk, stored.rows - first));
     for (std::int64_t r = 0; r < rows.rows(); ++r) {
       const float* row = rows.view().row<float>(r);
@@ -39,6 +41,7 @@ void fill(Context& context, const Parameter& whole, const Parameter& stored) {
   fresh.rows -= stored.rows;
   const Tensor values(context.memory, MemoryTag::workspace, DType::f32, fresh.rows, fresh.cols);
   for (std::int64_t r = 0; r < fresh.rows; ++r) {
+    if (Rehearsal::active() && r > 0) break;
     const auto drawn = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(stored.rows)));
     const double factor = std::sqrt(kVariance) * rng.next_normal();
     const Tensor row = read(context, stored, drawn, 1);

@@ -1,5 +1,7 @@
 #include "models/weights.h"
 
+#include <algorithm>
+
 #include "models/gguf_config.h"
 #include "models/gguf_load.h"
 #include "models/vocabulary.h"
@@ -16,15 +18,21 @@ bool may_ignore(std::string_view name, bool tied_head) {
   return tied_head && name == "lm_head.weight";
 }
 
-// One tensor at a time, so that the floats of one matrix exist beside the quantised model.
+// A panel of rows at a time, so that few floats exist beside the quantised model; a file's transpose, whose
+// rows lie all over it, as a whole.
 void quantize_tensor(Context& context, const WeightSet& weights, TensorTarget target,
                      const Parameter& parameter) {
-  const WeightSet::Entry& entry = weights.tensors().at(target.name);
-  if (!target.transposed) return parameter.write(context, entry.file->view(*entry.info));
-  const Tensor values(context.memory, MemoryTag::workspace, DType::f32, parameter.rows, parameter.cols);
-  target.view = values.view();
-  load_tensors(weights, {target}, {context.kernel.threads, [](std::string_view) { return true; }});
-  parameter.write(context, values.view());
+  constexpr std::int64_t kPanel = std::int64_t{1} << 20;  // values
+  const std::int64_t stored = target.transposed ? parameter.rows : target.shape.front();
+  const std::int64_t rows =
+      target.transposed ? stored : std::clamp<std::int64_t>(kPanel / parameter.cols, 1, stored);
+  const Tensor panel(context.memory, MemoryTag::workspace, DType::f32, rows, parameter.cols);
+  for (std::int64_t first = 0; first < stored; first += rows) {
+    target.view = panel.view().slice_rows(0, std::min(rows, stored - first));
+    target.first_row = first;
+    load_tensors(weights, {target}, {context.kernel.threads, [](std::string_view) { return true; }});
+    parameter.write(context, target.view, first);
+  }
 }
 
 // Where each base parameter comes from; both lists have the same order.

@@ -4,12 +4,15 @@
 #include <cstring>
 
 #include "autograd/profile.h"
+#include "core/parallel.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "nn/quantized.h"
 
 namespace lode {
 namespace {
+
+constexpr std::int64_t kScaleGrain = 4096;  // rows, one cache line of each
 
 // The base, or its trained copy while adapters are on.
 class SwitchedWeight : public Weight {
@@ -123,10 +126,12 @@ Int8Matrix ParameterStorage::int8_form(Context& context) {
   const std::int64_t stride = row_bytes(QuantFormat::int8, cols_), head = stride - cols_;
   if (!int8_scales_.defined()) int8_scales_ = Tensor(memory_, MemoryTag::derived, DType::f32, 1, rows_);
   auto* scales = int8_scales_.view().row<float>(0);
-  for (std::int64_t r = 0; r < rows_; ++r) {
-    std::memcpy(scales + r, rows + r * stride, sizeof(float));
-    scales[r] /= 127;  // a row's head is its largest magnitude
-  }
+  parallel_for(context.kernel.threads, rows_, kScaleGrain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::memcpy(scales + r, rows + r * stride, sizeof(float));
+      scales[r] /= 127;  // a row's head is its largest magnitude
+    }
+  });
   int8_ = {reinterpret_cast<const std::int8_t*>(rows) + head, rows_, cols_, stride, scales};
   int8_version_ = version_;
   return int8_;
@@ -172,12 +177,12 @@ void Parameter::read_rows(Context& context, std::int64_t first, View out) const 
   }
 }
 
-void Parameter::write(Context& context, ConstView from) const {
-  LODE_ASSERT(from.rows == rows && from.cols == cols);
+void Parameter::write(Context& context, ConstView from, std::int64_t first) const {
+  LODE_ASSERT(first >= 0 && first + from.rows <= rows && from.cols == cols);
   if (vector) {
     convert(context.kernel, from, values());
   } else {
-    storage->write_rows(context, begin, from);
+    storage->write_rows(context, begin + first, from);
   }
   storage->changed(false);
 }

@@ -39,7 +39,7 @@ class ParameterStorage : public Weight {
   void compute_in_int8();  // of a frozen storage: products with it are int8 from now on
   // Rows [first, first + out.rows) into out, f32 or bf16.
   virtual void read_rows(Context& context, std::int64_t first, View out);
-  // A whole part, which begins at row `first`.
+  // Rows [first, first + values.rows), which lie in one part.
   virtual void write_rows(Context& context, std::int64_t first, ConstView values);
 
  protected:
@@ -105,8 +105,9 @@ class Parameter {
   std::vector<std::int64_t> file_shape() const;
   // Rows [first, first + out.rows), whatever form is kept; out f32 or bf16.
   void read_rows(Context& context, std::int64_t first, View out) const;
-  // Sets all values from f32, bf16 or f16, in the form that is kept; quantises when that is quantised.
-  void write(Context& context, ConstView values) const;
+  // Sets rows [first, first + values.rows) (of a vector: all) from f32 or bf16, and where floats are kept
+  // from f16, in the form that is kept; quantises when that is quantised.
+  void write(Context& context, ConstView values, std::int64_t first = 0) const;
 
  private:
   View part_of(const Tensor& whole) const;

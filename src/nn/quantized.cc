@@ -1,6 +1,7 @@
 #include "nn/quantized.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "autograd/profile.h"
 #include "core/parallel.h"
@@ -8,6 +9,8 @@
 
 namespace lode {
 namespace {
+
+constexpr std::int64_t kCopyGrain = std::int64_t{1} << 20;  // bytes that are worth a thread
 
 std::int64_t rows_of(const std::vector<QuantizedStorage::Band>& bands) {
   std::int64_t rows = 0;
@@ -42,8 +45,9 @@ const QuantizedStorage::Placed& QuantizedStorage::band_at(std::int64_t row) cons
 
 std::span<std::byte> QuantizedStorage::band_bytes(std::int64_t first_row) {
   const Placed& band = band_at(first_row);
-  LODE_ASSERT(band.begin == first_row);
-  return {data_->data() + band.offset, static_cast<std::size_t>(band.rows * band.row_bytes)};
+  const std::int64_t skipped = first_row - band.begin;
+  return {data_->data() + band.offset + skipped * band.row_bytes,
+          static_cast<std::size_t>((band.rows - skipped) * band.row_bytes)};
 }
 
 void QuantizedStorage::read_rows(Context& context, std::int64_t first, View out) {
@@ -58,12 +62,12 @@ void QuantizedStorage::read_rows(Context& context, std::int64_t first, View out)
 
 void QuantizedStorage::write_rows(Context& context, std::int64_t first, ConstView values) {
   const Placed& band = band_at(first);
-  LODE_ASSERT(band.begin == first && band.rows == values.rows);
+  LODE_ASSERT(first + values.rows <= band.begin + band.rows);
   if (!can_quantize(band.format)) {
     fail(ErrorKind::internal, "values cannot be quantised to {}: its blocks come from a file only",
          name_of(band.format));
   }
-  quantize_rows(context.kernel, band.format, values, data_->data() + band.offset);
+  quantize_rows(context.kernel, band.format, values, band_bytes(first).data());
 }
 
 const std::byte* QuantizedStorage::int8_rows(Context& context) {
@@ -98,23 +102,29 @@ void QuantizedStorage::look_up(Context& context, std::span<const std::int32_t> i
 }
 
 void write_blocks(Context& context, const Parameter& parameter, QuantFormat format,
-                  std::span<const std::byte> rows) {
-  const std::int64_t bytes = row_bytes(format, parameter.cols) * parameter.rows;
-  LODE_ASSERT(static_cast<std::int64_t>(rows.size()) == bytes);
+                  std::span<const std::byte> rows, std::int64_t first) {
+  const std::int64_t bytes = row_bytes(format, parameter.cols);
+  const auto count = static_cast<std::int64_t>(rows.size()) / bytes;
+  LODE_ASSERT(count * bytes == static_cast<std::int64_t>(rows.size()) && first + count <= parameter.rows);
   auto* quantized = dynamic_cast<QuantizedStorage*>(parameter.storage.get());
-  if (quantized != nullptr && quantized->format_at(parameter.begin) == format) {
-    std::ranges::copy(rows, quantized->band_bytes(parameter.begin).begin());
-    parameter.storage->changed(false);
-    return;
-  }
   if (quantized == nullptr) {
-    dequantize_rows(context.kernel, format, rows.data(), 0, parameter.values());
+    dequantize_rows(context.kernel, format, rows.data(), 0, parameter.values().slice_rows(first, count));
     parameter.storage->changed(false);
     return;
   }
-  Tensor values(context.memory, MemoryTag::workspace, DType::f32, parameter.rows, parameter.cols);
+  if (quantized->format_at(parameter.begin) == format) {
+    std::byte* out = quantized->band_bytes(parameter.begin + first).data();
+    parallel_for(context.kernel.threads, count, std::max<std::int64_t>(kCopyGrain / bytes, 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   std::memcpy(out + begin * bytes, rows.data() + begin * bytes,
+                               static_cast<std::size_t>((end - begin) * bytes));
+                 });
+    parameter.storage->changed(false);
+    return;
+  }
+  Tensor values(context.memory, MemoryTag::workspace, DType::f32, count, parameter.cols);
   dequantize_rows(context.kernel, format, rows.data(), 0, values.view());
-  parameter.write(context, values.view());
+  parameter.write(context, values.view(), first);
 }
 
 }  // namespace lode

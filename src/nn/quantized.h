@@ -25,7 +25,7 @@ class QuantizedStorage : public ParameterStorage {
   void write_rows(Context& context, std::int64_t first, ConstView values) override;
 
   QuantFormat format_at(std::int64_t row) const { return band_at(row).format; }
-  // The bytes of the band that begins at a row, for a loader to fill or a writer to copy.
+  // The bytes of a band from a row of it on, for a loader to fill or a writer to copy.
   std::span<std::byte> band_bytes(std::int64_t first_row);
   std::size_t bytes() const { return data_->bytes(); }
 
@@ -43,9 +43,9 @@ class QuantizedStorage : public ParameterStorage {
   std::shared_ptr<Storage> data_;
 };
 
-// Sets a parameter from rows in a format: the bytes as they are when it is kept in that format, else by way
-// of floats.
+// Sets rows of a parameter, from `first` on, from rows in a format: the bytes as they are when it is kept in
+// that format, else by way of floats.
 void write_blocks(Context& context, const Parameter& parameter, QuantFormat format,
-                  std::span<const std::byte> rows);
+                  std::span<const std::byte> rows, std::int64_t first = 0);
 
 }  // namespace lode

@@ -107,6 +107,7 @@ Json to_json(const MemoryUse& memory) {
   return Json::object({{"by_tag", tags},
                        {"total", Json::object({{"current", std::uint64_t{memory.total_current}},
                                                {"peak", std::uint64_t{memory.total_peak}}})},
+                       {"handed_peak", std::uint64_t{memory.handed_peak}},
                        {"reserved", std::uint64_t{memory.reserved}}});
 }
 
@@ -163,7 +164,9 @@ Json RunRecord::to_json(const Facts& facts, const MemoryUse& memory, const RunEn
   record["optimisations"] = facts_to_json(facts);
   record["counters"] = counters_to_json(facts);
   record["memory_plan"] = plan;
-  record["memory"] = lode::to_json(memory);
+  record["memory_load"] = lode::to_json(info_.memory_load);
+  record["memory_steps"] = lode::to_json(memory);
+  record["memory"] = lode::to_json(larger_of(info_.memory_load, memory));
   const ProcessUse process = process_use();
   record["process"] =
       Json::object({{"peak_resident_bytes", process.peak_resident}, {"cpu_seconds", process.cpu_seconds}});
@@ -258,7 +261,7 @@ std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, 
   if (end.lost_metrics > 0) rows.emplace_back("metrics lines lost", format("{}", end.lost_metrics));
   rows.emplace_back("results in", info.output_dir);
   out += two_columns(rows);
-  out += memory_table(memory);
+  out += memory_table(larger_of(info.memory_load, memory));
   out += section("counters", rows_of(counters_to_json(facts)));
   return out;
 }

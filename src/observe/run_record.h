@@ -35,6 +35,7 @@ struct RunInfo {
   Json model, data, tokenizer, batch, packing;
   Json recipe;                                                     // resolved, an object
   std::vector<std::pair<std::string, std::uint64_t>> memory_plan;  // bytes by name, expected
+  MemoryUse memory_load;                                           // when the weights were there
 };
 
 // What is known when it ends.
@@ -61,7 +62,8 @@ class RunRecord {
   // Measured after the first step, so that it does not delay it.
   void set_peak_flops(double flops_per_second) { info_.peak_flops = flops_per_second; }
 
-  // Failures throw Error(data): before the first step a run must be able to write its folder.
+  // memory: with peaks since the weights were there (RunInfo::memory_load has those before). Failures throw
+  // Error(data): before the first step a run must be able to write its folder.
   void write_start(const Facts& facts, const MemoryUse& memory);
   void write_end(const Facts& facts, const MemoryUse& memory, const RunEnd& end);
 
@@ -80,8 +82,9 @@ class RunRecord {
 std::string banner(const RunInfo& info, const SystemInfo& system, const Facts& facts);
 std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, const MemoryUse& memory);
 
-Json to_json(const MemoryUse& memory);  // {"by_tag": {tag: {"current", "peak"}}, "total": {...}, "reserved"}
-std::string utc_now();                  // "2024-05-31T12:00:00Z"
+// {"by_tag": {tag: {"current", "peak"}}, "total": {"current", "peak"}, "handed_peak", "reserved"}
+Json to_json(const MemoryUse& memory);
+std::string utc_now();  // "2024-05-31T12:00:00Z"
 
 // Secrets. A name is secret when one of its words (parted by anything but letters and digits) contains
 // password, passwd, secret or credential, or ends in token or key: HF_TOKEN, hub_token, api-key; not

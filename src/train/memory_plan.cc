@@ -5,6 +5,7 @@
 
 #include "core/fail.h"
 #include "core/rehearsal.h"
+#include "io/safetensors.h"
 #include "kernels/matmul.h"
 #include "observe/system.h"
 #include "train/activation_auto.h"
@@ -67,6 +68,7 @@ Step largest_step(const Recipe& recipe, const Rows* rows, std::int64_t vocabular
 MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
                        const std::string& model_path, const Step& largest) {
   const Rehearsal rehearsal;
+  const PlannedLoad load = plan_load(files, recipe, parts, model_path);
   PlannedRun run(files, recipe, parts, model_path);
   Context& context = run.engine().context();
   Profile profile;
@@ -77,7 +79,13 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
   run.step(largest);
   // As the run does once a minute, for the utilisation that it shows.
   measure_matmul_peak(context.kernel, context.memory, context.dtype, false);
-  MemoryPlan plan{.use = context.memory.use(), .program = kProgram};
+  const MemoryUse step = context.memory.use();
+  MemoryPlan plan{.use = larger_of(load.use, step), .program = kProgram};
+  // Both files of a checkpoint are written at the same time, and state that waits in a file is read for it.
+  plan.phases = {.load = load.use.handed_peak + load.mapped,
+                 .step = step.handed_peak,
+                 .save = step.handed_peak + run.largest_stored_state() + 2 * SafetensorsWriter::kBuffer,
+                 .load_problem = load.problem};
   plan.largest = describe(largest.micro_batches.front());
   for (const auto& [op, cost] : profile.ops()) {
     plan.step_flops += cost.flops;
@@ -100,7 +108,13 @@ std::vector<std::pair<std::string, std::uint64_t>> MemoryPlan::rows() const {
 Json MemoryPlan::to_json() const {
   Json table = Json::object();
   for (const auto& [name, bytes] : rows()) table[name] = static_cast<std::int64_t>(bytes);
+  Json times = Json::object();
+  for (const auto& [name, bytes] :
+       {std::pair{"load", phases.load}, {"step", phases.step}, {"save", phases.save}})
+    times[name] = static_cast<std::int64_t>(bytes + program);
+  if (!phases.load_problem.empty()) times["load_problem"] = phases.load_problem;
   return Json::object({{"bytes", table},
+                       {"phases", std::move(times)},
                        {"peak", static_cast<std::int64_t>(peak())},
                        {"largest_micro_batch", Json::object({{"tokens", largest.tokens},
                                                              {"samples", largest.samples},
@@ -115,6 +129,14 @@ std::vector<std::string> MemoryPlan::lines() const {
     out.push_back(format("{:<14} {:>12}{}", name, format_bytes(bytes), note));
   }
   // Peaks of tags are at moments of their own: together they can be more than was ever there.
+  const auto phase = [&](std::string_view name, std::size_t bytes, const std::string& note) {
+    out.push_back(format("{:<14} {:>12}  {}", name, format_bytes(bytes + program), note));
+  };
+  phase("load", phases.load,
+        phases.load_problem.empty() ? "making the model and reading its weights"
+                                    : "room for the weights alone: " + phases.load_problem);
+  phase("step", phases.step, "forward, backward and update");
+  phase("save", phases.save, "a step while a checkpoint is written");
   out.push_back(format("{:<14} {:>12}", "peak", format_bytes(peak())));
   out.push_back(format("largest micro-batch: {} tokens in {} samples, the longest of {}", largest.tokens,
                        largest.samples, largest.longest));

@@ -2,6 +2,7 @@
 // none of the arithmetic, so the table is the allocator's own.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,24 @@ struct LargestBatch {
   std::int64_t longest = 0;  // tokens of its longest sample
 };
 
+// The most that is held at once in each part of a run, bytes, `program` not included.
+struct MemoryPhases {
+  std::size_t load = 0;  // making the model and reading its weights, what is mapped of their files included
+  std::size_t step = 0;
+  std::size_t save = 0;      // a step while a checkpoint is written
+  std::string load_problem;  // why the weights could not be looked at; load is then the room for them alone
+
+  std::size_t largest() const { return std::max({load, step, save}); }
+};
+
 struct MemoryPlan {
-  MemoryUse use;            // peaks by tag
+  MemoryUse use;  // peaks by tag, of all phases
+  MemoryPhases phases;
   std::size_t program = 0;  // resident beside the tags: code, libraries, tokenizer, data
   LargestBatch largest;
   double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
 
-  std::size_t peak() const { return use.handed_peak + program; }
+  std::size_t peak() const { return phases.largest() + program; }
   // Bytes by tag, then "program".
   std::vector<std::pair<std::string, std::uint64_t>> rows() const;
   Json to_json() const;

@@ -213,6 +213,21 @@ void choose_frozen_compute(Facts& facts, Recipe::FrozenCompute asked, DType comp
   }
 }
 
+void load_values(FileSystem& files, const ModelConfig& config, const std::string& base,
+                 const std::string& adapter, Decoder& decoder, Context& context) {
+  if (base.empty()) {
+    decoder.initialise(context, context.seed);
+  } else {
+    load_model_weights(files, base, config, decoder, context);
+  }
+  if (!decoder.parameters().policy().adapter) return;
+  if (adapter.empty()) {
+    decoder.initialise_adapters(context, context.seed);
+  } else {
+    load_peft(files, adapter, context, decoder);
+  }
+}
+
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training) {
   if (training && spec.attention_dropout > 0) {
     facts.set(

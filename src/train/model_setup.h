@@ -52,6 +52,12 @@ WeightPolicy weight_policy(FileSystem& files, const Recipe& recipe, const std::s
 // Chooses the arithmetic of products with frozen weights and says so in a fact; nothing when none is frozen.
 void choose_frozen_compute(Facts& facts, Recipe::FrozenCompute asked, DType compute, WeightPolicy& policy);
 
+// The values that training starts with. base: the folder or file of the weights; "": initial values from the
+// context's seed. adapter: the folder of the pairs when the decoder has some; "": initial ones. Throws
+// Error(data) as the readers do.
+void load_values(FileSystem& files, const ModelConfig& config, const std::string& base,
+                 const std::string& adapter, Decoder& decoder, Context& context);
+
 // Facts about what the config asks for and no kernel does.
 void report_model_facts(Facts& facts, const DecoderSpec& spec, bool training);
 

@@ -12,6 +12,17 @@ namespace lode {
 
 EngineOptions engine_options(const Recipe& recipe);
 
+// What reading a model takes, before gradients and optimizer are there.
+struct PlannedLoad {
+  MemoryUse use;
+  std::size_t mapped = 0;  // of the files, at once, bytes; not among `use`
+  std::string problem;     // why the weights could not be looked at; `use` is then the room for them alone
+};
+
+// To be called in a rehearsal. Headers of the files are read, no weights. Throws as making the model does.
+PlannedLoad plan_load(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                      const std::string& model_path);
+
 class PlannedRun {
  public:
   // Weights have no values until initialise(). Throws as making the model and the optimizer does.
@@ -20,6 +31,9 @@ class PlannedRun {
   void initialise() { decoder_.initialise(engine_.context(), 1); }
   // Forward, backward and update as the run would.
   void step(const Step& step);
+  // Bytes of the largest tensor of the optimizer's state that is in a file after a step, where a checkpoint
+  // has to read it; 0: state is in memory.
+  std::size_t largest_stored_state() const;
 
   Engine& engine() { return engine_; }
 

@@ -84,6 +84,7 @@ class Trainer {
   Log& log_;
   std::size_t memory_limit_;  // of the process, as it was at the start; 0: none
   Engine engine_;
+  MemoryUse load_use_;  // peaks until the model was there; those of engine_ begin behind them
   std::optional<RunFolder> folder_;
   std::optional<ModelParts> parts_;
   std::string model_path_;   // a hub id resolved

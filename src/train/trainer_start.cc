@@ -141,22 +141,17 @@ void Trainer::make_model() {
   const bool whole_checkpoint = resumed_ && !adapter;
   ModelConfig stored = parts_->config;
   if (whole_checkpoint) stored.stored_rows = 0;  // it has the rows that the base lacks
-  if (recipe_.train_from_scratch && !resumed_) {
-    decoder_->initialise(context, context.seed);
-  } else {
-    load_model_weights(files_, whole_checkpoint ? resumed_->path : model_path_, stored, *decoder_, context);
-  }
-  if (adapter) {
-    const std::string from = resumed_ ? resumed_->path : recipe_.adapter_name_or_path;
-    if (from.empty()) {
-      decoder_->initialise_adapters(context, context.seed);
-    } else {
-      load_peft(files_, from, context, *decoder_);
-    }
-  }
+  const bool initial = recipe_.train_from_scratch && !resumed_;
+  load_values(files_, stored,
+              initial            ? ""
+              : whole_checkpoint ? resumed_->path
+                                 : model_path_,
+              resumed_ ? resumed_->path : recipe_.adapter_name_or_path, *decoder_, context);
   show_coverage();
   if (recipe_.fp16) scan_weights();
   if (resumed_) load_optimizer();
+  load_use_ = engine_.memory().use();
+  engine_.memory().reset_peak();
 }
 
 // What f16 would do to the weights.
@@ -350,6 +345,7 @@ RunInfo Trainer::run_info() {
   info.recipe = recipe_.to_json();
   make_updater();
   info.memory_plan = plan_.rows();
+  info.memory_load = load_use_;
   return info;
 }
 

@@ -103,6 +103,41 @@ TEST(GgufModels, RoundTripOfEveryFamily) {
   }
 }
 
+// Of a matrix larger than what is read at once, heads included; floats and blocks.
+TEST(GgufModels, LargeMatricesAreReadInPanels) {
+  const std::string wide = R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 1280,
+      "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
+      "max_position_embeddings": 8})";
+  for (const QuantFormat format : {QuantFormat::f32, QuantFormat::f16, QuantFormat::q8_0}) {
+    const Written written(wide, format);
+    const GgufFile file(real_files(), written.folder / "tiny.gguf");
+    const ModelConfig& config = written.model.config;
+    WeightPolicy policy(false);
+    keep_gguf_formats(file, config, policy);
+    Memory memory;
+    Workspace workspace(memory);
+    Facts facts;
+    Context context{.memory = memory, .facts = facts, .kernel = {2, &workspace}};
+    Decoder read(context, config.spec, config.names, std::move(policy));
+    load_gguf_weights(file, config, read, context);
+    for (const std::string name : {"q", "v", "o"}) {
+      const std::string full = "model.layers.0.self_attn." + name + "_proj.weight";
+      const Parameter &p = *written.model.decoder.parameters().find(full), &q = *read.parameters().find(full);
+      EXPECT_EQ(q.quantized(), format == QuantFormat::q8_0);
+      const Tensor values(memory, MemoryTag::data, DType::f32, q.rows, q.cols);
+      q.read_rows(context, 0, values.view());
+      double largest = 0;
+      for (std::int64_t r = 0; r < p.rows; ++r) {
+        for (std::int64_t c = 0; c < p.cols; ++c)
+          largest = std::max(largest, std::abs(static_cast<double>(values.view().row<float>(r)[c] -
+                                                                   p.values().row<float>(r)[c])));
+      }
+      // Values have a deviation of 0.02: half a step of the largest of a block, or of f16.
+      EXPECT_LE(largest, format == QuantFormat::f32 ? 0 : 0.0005) << name;
+    }
+  }
+}
+
 // Row 2 d + s of a head there is row s D / 2 + d here; only of queries and keys, and only in some families.
 TEST(GgufModels, QueriesAndKeysAreInPairsThere) {
   for (const std::string family : {"llama", "qwen2"}) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/elementwise.h"
 #include "models/model_test.h"
+#include "nn/quantized.h"
 
 namespace lode::test {
 namespace {
@@ -177,6 +180,42 @@ TEST(Weights, LoadingRefreshesCopies) {
   EXPECT_EQ(files.load(model), "");
   EXPECT_EQ(head.acquire(model.context, DType::bf16).row<bf16>(0)->bits,
             to_bf16(head.values().view().row<float>(0)[0]).bits);
+}
+
+// The bytes of a model that was quantised as a whole, whatever the file's type; more rows than a panel has.
+TEST(LoadWeights, QuantisesInPanels) {
+  const std::string wide = R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 1280,
+      "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
+      "max_position_embeddings": 8})";
+  TinyModel model(wide);
+  model.decoder.initialise(model.context, 3);
+  const auto& all = model.decoder.parameters().all();
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    const TempFolder folder;
+    write_safetensors(real_files(), folder / "model.safetensors",
+                      file_tensors(model.decoder.parameters(), dtype),
+                      [&](std::size_t i) -> ConstView { return all[i].values(); });
+    Memory memory;
+    Workspace workspace(memory);
+    Facts facts;
+    Context context{.memory = memory, .facts = facts, .kernel = {2, &workspace}};
+    WeightPolicy policy(false);
+    quantize_linears(policy, QuantFormat::int8);
+    Decoder read(context, model.config.spec, model.config.names, std::move(policy));
+    load_model_weights(real_files(), folder.path(), model.config, read, context);
+    const std::string name = "model.layers.0.self_attn.q_proj.weight";
+    const Parameter &p = *model.decoder.parameters().find(name), &q = *read.parameters().find(name);
+    ASSERT_TRUE(q.quantized());
+    const Tensor rounded(memory, MemoryTag::data, dtype, p.rows, p.cols),
+        values(memory, MemoryTag::data, DType::f32, p.rows, p.cols);
+    convert(context.kernel, p.values(), rounded.view());
+    convert(context.kernel, rounded.view(), values.view());
+    const auto bytes = static_cast<std::size_t>(p.rows * row_bytes(QuantFormat::int8, p.cols));
+    std::vector<std::byte> expected(bytes);
+    quantize_rows(context.kernel, QuantFormat::int8, values.view(), expected.data());
+    const auto kept = dynamic_cast<QuantizedStorage&>(*q.storage).band_bytes(q.begin);
+    EXPECT_TRUE(std::ranges::equal(kept, expected)) << name_of(dtype);
+  }
 }
 
 }  // namespace
