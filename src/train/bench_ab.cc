@@ -9,41 +9,13 @@
 #include <sstream>
 
 #include "core/fail.h"
+#include "train/ab_toggles.h"
 #include "train/recipe.h"
 
 extern char** environ;
 
 namespace lode {
 namespace {
-
-struct Toggle {
-  const char* name;
-  std::vector<std::string> off, on;
-  const char* fact;  // name of the fact that says whether it is in effect; "": none
-};
-
-const std::vector<Toggle>& toggles() {
-  static const std::vector<Toggle> list = {
-      {"bf16", {"bf16=false"}, {"bf16=true"}, "precision"},
-      {"packing", {"packing=false"}, {"packing=true"}, ""},
-      {"threads", {"num_threads=1"}, {"num_threads=0"}, "threads"},
-      {"metadata cache", {"metadata_cache=false"}, {"metadata_cache=true"}, ""},
-      {"captured graph", {"graph=dynamic"}, {"graph=captured"}, "graph"},
-      {"recompute, selective",
-       {"activation_policy=keep"},
-       {"activation_policy=recompute", "recompute=selective"},
-       "activations"},
-      {"recompute, full", {"activation_policy=keep"}, {"activation_policy=recompute"}, "activations"},
-      {"offload, two buffers",
-       {"activation_policy=offload", "checkpoint.double_buffer=false"},
-       {"activation_policy=offload"},
-       "offload"},
-      {"adamw_8bit", {"optim=adamw_torch"}, {"optim=adamw_8bit"}, ""},
-      {"quantised base, 4 bits", {}, {"quantization_bit=4"}, ""},
-      {"quantised base, 8 bits", {}, {"quantization_bit=8"}, ""},
-  };
-  return list;
-}
 
 double median(std::vector<double> values) {
   std::ranges::sort(values);
@@ -117,6 +89,34 @@ Run train_once(FileSystem& files, const std::string& binary, const std::vector<s
   return run;
 }
 
+// With "@" as the folder that it stands for.
+std::vector<std::string> placed(std::vector<std::string> overrides, const std::string& folder) {
+  for (std::string& text : overrides) {
+    if (const auto at = text.find('@'); at != std::string::npos) text.replace(at, 1, folder);
+  }
+  return overrides;
+}
+
+// Why a side of a comparison is no recipe, on one line; "" when it is.
+std::string refusal(FileSystem& files, std::vector<std::string> recipe,
+                    const std::vector<std::string>& overrides, std::int64_t steps) {
+  recipe.insert(recipe.end(), overrides.begin(), overrides.end());
+  recipe.push_back(format("max_steps={}", steps));
+  recipe.emplace_back("save_strategy=no");
+  recipe.emplace_back("eval_strategy=no");
+  recipe.emplace_back("load_best_model_at_end=false");
+  std::string line;
+  try {
+    recipe_from_arguments(files, recipe);
+  } catch (const Error& error) {
+    for (const char c : std::string_view(error.what())) {
+      if (c != '\n' && (c != ' ' || !line.ends_with(' '))) line += c;
+      if (c == '\n' && !line.ends_with(' ')) line += ' ';
+    }
+  }
+  return line;
+}
+
 std::string fact_of(const Json& facts, std::string_view name) {
   if (name.empty()) return "";
   for (const Json& fact : facts.as_array()) {
@@ -182,22 +182,28 @@ std::vector<AbResult> bench_ab(FileSystem& files, const std::string& binary,
          "number");
   }
   std::string known;
-  for (const Toggle& toggle : toggles()) known += format("{}\"{}\"", known.empty() ? "" : ", ", toggle.name);
+  for (const Toggle& toggle : ab_toggles())
+    known += format("{}\"{}\"", known.empty() ? "" : ", ", toggle.name);
   for (const std::string& name : options.only) {
-    if (std::ranges::none_of(toggles(), [&](const Toggle& toggle) { return toggle.name == name; }))
+    if (std::ranges::none_of(ab_toggles(), [&](const Toggle& toggle) { return toggle.name == name; }))
       fail(ErrorKind::usage, "bench ab: there is no \"{}\"; there are {}", name, known);
   }
-  const std::string folder = base.output_dir + ".ab";
+  const std::string folder = base.output_dir + ".ab", scratch = base.output_dir + ".ab-files";
+  files.make_directory(scratch);
   std::vector<AbResult> results;
-  for (const Toggle& toggle : toggles()) {
+  for (const Toggle& toggle : ab_toggles()) {
     if (!options.only.empty() && std::ranges::find(options.only, toggle.name) == options.only.end()) continue;
     AbResult result{.name = toggle.name};
-    result.off.overrides = toggle.off;
-    result.on.overrides = toggle.on;
+    result.off.overrides = placed(toggle.off, scratch);
+    result.on.overrides = placed(toggle.on, scratch);
+    for (const AbSide* side : {&result.on, &result.off}) {
+      if (result.problem.empty()) result.problem = refusal(files, recipe, side->overrides, options.steps);
+    }
     for (std::int64_t round = 0; round < options.rounds && result.problem.empty(); ++round) {
-      const Run off = train_once(files, binary, recipe, toggle.off, folder, options.steps);
-      const Run on =
-          off.problem.empty() ? train_once(files, binary, recipe, toggle.on, folder, options.steps) : Run();
+      const Run off = train_once(files, binary, recipe, result.off.overrides, folder, options.steps);
+      const Run on = off.problem.empty()
+                         ? train_once(files, binary, recipe, result.on.overrides, folder, options.steps)
+                         : Run();
       result.problem = off.problem.empty() ? on.problem : off.problem;
       if (!result.problem.empty()) break;
       add(result.off, off);
@@ -206,6 +212,7 @@ std::vector<AbResult> bench_ab(FileSystem& files, const std::string& binary,
     }
     results.push_back(std::move(result));
   }
+  files.remove(scratch);
   files.remove(folder);
   files.remove(folder + ".log");
   return results;
