@@ -6,7 +6,7 @@ RELEASE := build/release
 CONFIGURE := cmake --preset release
 BUILD := cmake --build $(RELEASE) --parallel $(JOBS)
 
-.PHONY: help demo demo-sft build test bench format lint setup package assets clean
+.PHONY: help demo demo-sft build test bench bench-memory format lint setup package assets clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -36,6 +36,12 @@ bench: ## measure what lode is to reach, row by row, and write build/bench.json
 	$(CONFIGURE) -DLODE_BUILD_BENCHMARKS=ON
 	$(BUILD)
 	benchmarks/table.py
+
+bench-memory: ## measure plans against runs, what saves memory and what that costs, and write build/bench-memory.json
+	@tools/setup.sh build test bench demo
+	$(CONFIGURE) -DLODE_BUILD_BENCHMARKS=ON
+	$(BUILD)
+	benchmarks/memory.py
 
 format: ## rewrite all sources in the project's format
 	@tools/setup.sh lint

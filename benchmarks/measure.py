@@ -1,10 +1,13 @@
-"""What the rows of benchmarks/table.py share: running the binary, training runs on the demo's text, the disk's speed."""
+"""What rows share: running the binary, models by shape, plans and training runs on the demo's text, the disk's speed."""
 
 import json
+import math
 import os
 import pathlib
+import random
 import re
 import statistics
+import struct
 import subprocess
 import tempfile
 import time
@@ -62,6 +65,49 @@ def write_config(name, **changes):
     return folder / "config.json"
 
 
+def _tensors(config):
+    """Names and shapes of the weights of a llama or qwen2 model with a tied head."""
+    hidden, inner, heads = config["hidden_size"], config["intermediate_size"], config["num_attention_heads"]
+    narrow = hidden // heads * config.get("num_key_value_heads", heads)
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
+        for name, rows, columns in (("self_attn.q_proj", hidden, hidden), ("self_attn.k_proj", narrow, hidden),
+                                    ("self_attn.v_proj", narrow, hidden), ("self_attn.o_proj", hidden, hidden),
+                                    ("mlp.gate_proj", inner, hidden), ("mlp.up_proj", inner, hidden),
+                                    ("mlp.down_proj", hidden, inner)):
+            yield f"model.layers.{layer}.{name}.weight", (rows, columns)
+            if config["model_type"] == "qwen2" and name[-6] in "qkv":
+                yield f"model.layers.{layer}.{name}.bias", (rows,)
+        yield f"model.layers.{layer}.input_layernorm.weight", (hidden,)
+        yield f"model.layers.{layer}.post_attention_layernorm.weight", (hidden,)
+    yield "model.norm.weight", (hidden,)
+
+
+def random_model(name, **changes):
+    """A folder with a model of a shape, with changes, as published: bf16 in safetensors. The weights are normal with
+    deviation 0.02 and repeat after a megabyte: no figure here depends on more."""
+    config_file = write_config(name, **changes)
+    path = config_file.parent / "model.safetensors"
+    if path.exists():
+        return path.parent
+    generator = random.Random(1)
+    values = b"".join(struct.pack("<f", generator.gauss(0, 0.02))[2:] for _ in range(1 << 19))
+    header, size, tensors = {}, 0, list(_tensors(json.loads(config_file.read_text())))
+    for tensor, shape in tensors:
+        header[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": [size, size + 2 * math.prod(shape)]}
+        size += 2 * math.prod(shape)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path.with_suffix(".part"), "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for tensor, shape in tensors:
+            left = 2 * math.prod(shape)
+            while left > 0:
+                left -= file.write(b"\x80\x3f" * (left // 2) if "norm" in tensor else values[:left])
+    path.with_suffix(".part").rename(path)
+    return path.parent
+
+
 def text_file():
     """The demo's text, 4.4 MB of English."""
     path = WORK / "text.txt"
@@ -95,14 +141,30 @@ class TrainingRun:
                  float(seconds), float(waited)) for step, path, seconds, waited in re.findall(pattern, self.log)]
 
 
-def train(name, **keys):
-    """`lode train key=value ...` in build/bench/NAME."""
+def _words(name, keys):
+    """The recipe as key=value words, in build/bench/runs/NAME, and the folder."""
     folder = WORK / "runs" / name
     keys = {"output_dir": folder, "overwrite_output_dir": "true", "logging_steps": 1, "seed": 1} | keys
+    return folder, [f"{key}={value}" for key, value in keys.items()]
+
+
+def _lode(*words, timeout=None):
+    return run([LODE, *words], env=os.environ | {"LODE_CACHE": str(WORK / "cache")}, timeout=timeout)
+
+
+def train(name, timeout=None, **keys):
+    """`lode train key=value ...` in build/bench/runs/NAME, ended after `timeout` seconds."""
+    folder, words = _words(name, keys)
     begin = time.monotonic()
-    run([LODE, "train", *(f"{key}={value}" for key, value in keys.items())],
-        env=os.environ | {"LODE_CACHE": str(WORK / "cache")})
+    _lode("train", *words, timeout=timeout)
     return TrainingRun(folder, time.monotonic() - begin)
+
+
+def plan(name, timeout=None, **keys):
+    """The JSON of `lode plan` for the same recipe."""
+    folder, words = _words(name, keys)
+    folder.mkdir(parents=True, exist_ok=True)  # files are offloaded into it, and their room is checked
+    return json.loads(_lode("plan", *words, "--json", timeout=timeout))
 
 
 # Rows of 2,048 tokens from the demo's text, one a step.

@@ -8,54 +8,17 @@ Each row is one function below; it compares a figure with a reference of the sam
 build/peers.json, which benchmarks/peers/run writes.
 """
 
-import argparse
-import dataclasses
 import json
-import os
 import statistics
 import sys
-import time
 
 import measure
+import rows
 from measure import bench, kernels
+from rows import Row
 
 ROWS = {}
-
-
-@dataclasses.dataclass
-class Row:
-    name: str
-    figure: float | None  # None: not measured
-    unit: str
-    reference: float | None
-    must: float
-    aim: float
-    at_most: bool = False  # the figure or ratio is to stay below must; else to reach it
-    percent: bool = False  # how must, aim and ratio are printed
-    inverse: bool = False  # ratio is reference over figure (times)
-    note: str = ""
-
-    @property
-    def ratio(self):
-        if self.figure is None or not self.reference:
-            return None
-        return self.reference / self.figure if self.inverse else self.figure / self.reference
-
-    def reaches(self, limit):
-        value = self.ratio if self.reference is not None else self.figure
-        return value is not None and (value <= limit if self.at_most else value >= limit)
-
-    def to_json(self):
-        return {"name": self.name, "figure": self.figure, "unit": self.unit, "reference": self.reference,
-                "ratio": self.ratio, "must": self.must, "aim": self.aim, "met": self.reaches(self.must),
-                "aim_met": self.reaches(self.aim), "at_most": self.at_most, "note": self.note}
-
-
-def row(name):
-    def register(function):
-        ROWS[name] = function
-        return function
-    return register
+row = rows.registrar(ROWS)
 
 
 def mfu(model, must, aim):
@@ -283,59 +246,5 @@ def generation():
                   percent=True, note=f"{result['tokens_per_second']:.1f} tokens/s")
 
 
-def measured(name):
-    """The rows of one function; a failure becomes a row that says so."""
-    try:
-        return list(ROWS[name]())
-    except Exception as error:  # one row that cannot run must not hide the others
-        return [Row(name, None, "", None, 0, 0, note=f"failed: {error}")]
-
-
-def show(value, percent=False):
-    if value is None:
-        return "-"
-    return f"{100 * value:.1f} %" if percent else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def line(r):
-    sign = "<=" if r.at_most else ">="
-    state = "met" if r.reaches(r.must) else "missed"
-    if r.reaches(r.aim):
-        state = "aim met"
-    return (f"{r.name:<72} {show(r.figure):>8} {r.unit:<9} {show(r.reference):>8} {show(r.ratio, r.percent):>8} "
-            f"{sign} {show(r.must, r.percent):>7} {show(r.aim, r.percent):>7}  {state:<8} {r.note}")
-
-
-def load():
-    return " ".join(f"{value:.1f}" for value in os.getloadavg())
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=list(ROWS), metavar="NAME", help="a row; may be given several times")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument("--output", default=str(measure.ROOT / "build/bench.json"))
-    arguments = parser.parse_args()
-    if arguments.list:
-        print("\n".join(ROWS))
-        return 0
-    measure.WORK.mkdir(parents=True, exist_ok=True)
-    begin = time.monotonic()
-    print(f"load at the start: {load()}")
-    print(f"{'subject':<72} {'figure':>8} {'unit':<9} {'ref.':>8} {'ratio':>8}    {'must':>7} {'aim':>7}  state")
-    rows = []
-    for name in arguments.only or ROWS:
-        for r in measured(name):
-            rows.append(r)
-            print(line(r), flush=True)
-    with open(arguments.output, "w") as file:
-        json.dump([r.to_json() for r in rows], file, indent=2)
-        file.write("\n")
-    met = sum(r.reaches(r.must) for r in rows)
-    print(f"load at the end: {load()}; {time.monotonic() - begin:.0f} s")
-    print(f"{met} of {len(rows)} rows met, {len(rows) - met} missed; written to {arguments.output}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rows.main(__doc__, ROWS, "build/bench.json"))
