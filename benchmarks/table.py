@@ -37,10 +37,10 @@ def mfu_135m():
     yield mfu("smollm2-135m", 0.50, 0.65)
 
 
-def from_peers(subject, field, best):
-    """Ours, the peer that is best by `best`, and a remark; two times None without a result."""
+def from_peers(subject, field, best, side="lodestone"):
+    """Our `side`, the peer that is best by `best`, and a remark; two times None without a result."""
     results = [r for r in measure.peers() if r["subject"] == subject and r.get(field) is not None]
-    ours = [r for r in results if r["role"] == "ours"]
+    ours = [r for r in results if r["role"] == "ours" and r["trainer"] == side]
     theirs = [r for r in results if r["role"] != "ours"]
     if not ours or not theirs:
         return None, None, "not measured: benchmarks/peers/run writes build/peers.json"
@@ -49,15 +49,16 @@ def from_peers(subject, field, best):
     return ours[0][field], peer[field], f"against {peer['trainer']}{remark}"
 
 
-def peer_rows(subject, text):
+def peer_rows(subject, text, side="lodestone", variant=""):
     def fastest(results):
         return max(results, key=lambda r: r["target_tokens_per_s"])
 
-    ours, theirs, note = from_peers(subject, "target_tokens_per_s", fastest)
-    yield Row(f"LoRA r=16, {text}: target tokens/s against transformers + PEFT", ours, "tokens/s", theirs, 3, 5, note=note)
-    ours, theirs, note = from_peers(subject, "peak_rss_mb", fastest)
-    yield Row(f"LoRA r=16, {text}: peak memory against transformers + PEFT", ours, "MB", theirs, 0.4, 0.2, at_most=True,
-              percent=True, note=note)
+    ours, theirs, note = from_peers(subject, "target_tokens_per_s", fastest, side)
+    yield Row(f"LoRA r=16, {text}{variant}: target tokens/s against transformers + PEFT", ours, "tokens/s", theirs, 3, 5,
+              note=note)
+    ours, theirs, note = from_peers(subject, "peak_rss_mb", fastest, side)
+    yield Row(f"LoRA r=16, {text}{variant}: peak memory against transformers + PEFT", ours, "MB", theirs, 0.4, 0.2,
+              at_most=True, percent=True, note=note)
 
 
 @row("lora-peers-135m")
@@ -68,6 +69,7 @@ def lora_peers_135m():
 @row("lora-peers-0.5b")
 def lora_peers_half():
     yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape")
+    yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape", "lodestone, frozen weights in int8", ", int8")
 
 
 SAMPLE = 512  # tokens of a sample where steps of fine-tuning are compared, packed to T: as long as chats are

@@ -47,6 +47,7 @@ MemoryUse larger_of(const MemoryUse& first, MemoryUse last) {
   for (std::size_t t = 0; t < last.peak.size(); ++t) last.peak[t] = std::max(last.peak[t], first.peak[t]);
   last.total_peak = std::max(last.total_peak, first.total_peak);
   last.handed_peak = std::max(last.handed_peak, first.handed_peak);
+  last.reserved_peak = std::max(last.reserved_peak, first.reserved_peak);
   return last;
 }
 
@@ -111,6 +112,7 @@ std::byte* Memory::take_fresh(Heap& heap, std::size_t capacity, std::size_t usua
     data = heap.take_fresh(capacity);
   }
   use_.reserved = small_.used() + large_.used();
+  use_.reserved_peak = std::max(use_.reserved_peak, use_.reserved);
   return data;
 }
 
@@ -179,6 +181,7 @@ void Memory::reset_peak() {
   use_.peak = use_.current;
   use_.total_peak = use_.total_current;
   use_.handed_peak = handed_;
+  use_.reserved_peak = use_.reserved;
 }
 
 }  // namespace lode

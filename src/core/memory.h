@@ -33,6 +33,7 @@ struct MemoryUse {
   std::size_t total_peak = 0;
   std::size_t handed_peak = 0;  // total_peak with sizes as they were rounded: what a limit must allow
   std::size_t reserved = 0;     // bytes that the system has given memory for, pooled blocks included
+  std::size_t reserved_peak = 0;
 };
 
 // Peaks of two times as one: the larger of each; everything else is that of `last`.

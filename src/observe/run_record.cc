@@ -108,7 +108,8 @@ Json to_json(const MemoryUse& memory) {
                        {"total", Json::object({{"current", std::uint64_t{memory.total_current}},
                                                {"peak", std::uint64_t{memory.total_peak}}})},
                        {"handed_peak", std::uint64_t{memory.handed_peak}},
-                       {"reserved", std::uint64_t{memory.reserved}}});
+                       {"reserved", std::uint64_t{memory.reserved}},
+                       {"reserved_peak", std::uint64_t{memory.reserved_peak}}});
 }
 
 RunRecord::RunRecord(FileSystem& files, std::string path, RunInfo info, SystemInfo system)

@@ -82,7 +82,8 @@ class RunRecord {
 std::string banner(const RunInfo& info, const SystemInfo& system, const Facts& facts);
 std::string summary(const RunInfo& info, const RunEnd& end, const Facts& facts, const MemoryUse& memory);
 
-// {"by_tag": {tag: {"current", "peak"}}, "total": {"current", "peak"}, "handed_peak", "reserved"}
+// {"by_tag": {tag: {"current", "peak"}}, "total": {"current", "peak"}, "handed_peak", "reserved",
+// "reserved_peak"}
 Json to_json(const MemoryUse& memory);
 std::string utc_now();  // "2024-05-31T12:00:00Z"
 

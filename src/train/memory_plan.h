@@ -37,7 +37,10 @@ struct MemoryPlan {
   LargestBatch largest;
   double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
 
-  std::size_t peak() const { return phases.largest() + program; }
+  std::size_t peak() const { return phases.largest() + program; }  // what a limit must allow
+  // What the process takes when nothing limits it: free blocks between those in use are kept for the next
+  // step.
+  std::size_t resident() const { return std::max(use.reserved_peak, phases.largest()) + program; }
   // Bytes by tag, then "program".
   std::vector<std::pair<std::string, std::uint64_t>> rows() const;
   Json to_json() const;

@@ -84,9 +84,9 @@ TEST(MemoryPlan, TouchesNextToNothing) {
 
 TEST(MemoryPlan, ARunThatDoesNotFitEndsBeforeItStarts) {
   const TinyRun run;
-  const Overrides small = {"per_device_train_batch_size=4", "memory_limit=66MiB"};
+  const Overrides small = {"per_device_train_batch_size=4", "memory_limit=40MiB"};
   const std::string error = run.error(small);
-  EXPECT_NE(error.find("memory_limit allows 66"), std::string::npos) << error;
+  EXPECT_NE(error.find("memory_limit allows 40"), std::string::npos) << error;
   EXPECT_FALSE(real_files().exists(run / "out/metrics.jsonl"));
   EXPECT_NO_THROW(run.train({"memory_limit=none"}));
 }
