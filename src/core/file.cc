@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 
@@ -107,15 +108,16 @@ class RealMapped : public MappedFile {
   // Rounded outwards: pages beside the part were mapped with it, and those still wanted come again.
   void give_back(std::span<const std::byte> part) const override {
     if (part.empty()) return;
-    const auto begin = static_cast<std::size_t>(part.data() - data_) / kMappedTogether * kMappedTogether;
-    const auto end = static_cast<std::size_t>(part.data() + part.size() - data_);
-    const std::size_t rounded = (end + kMappedTogether - 1) / kMappedTogether * kMappedTogether;
+    const auto address = [](const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); };
+    const std::uintptr_t unit = kMappedTogether, end = address(part.data() + part.size()) + unit - 1,
+                         first = std::max(address(part.data()) / unit * unit, address(data_)),
+                         last = std::min(end / unit * unit, address(data_ + size_));
     // A refusal only costs memory.
-    ::madvise(const_cast<std::byte*>(data_) + begin, std::min(rounded, size_) - begin, MADV_DONTNEED);
+    ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
 
  private:
-  // What the system maps around a page that is touched, by default.
+  // What the system maps around a page that is touched, by default; so aligned in memory, not in the file.
   static constexpr std::size_t kMappedTogether = std::size_t{64} << 10;
 
   const std::byte* data_ = nullptr;
