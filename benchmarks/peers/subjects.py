@@ -265,7 +265,8 @@ def gpt2_sides(folder):
 
 SUBJECTS = [
     Subject("lora-smollm2", "LoRA r=16 on SmolLM2 135M, chats of many lengths, 8 a step", prepare_chat, chat_sides),
-    Subject("lora-qwen2-0.5b", "LoRA r=16 on a 0.5B Qwen2 shape, 1,024 tokens packed", prepare_qwen2, qwen2_sides),
+    Subject("lora-qwen2-0.5b", "LoRA r=16 on a 0.5B Qwen2 shape, 1,024 tokens packed", prepare_qwen2, qwen2_sides,
+            rounds=3),
     # In 120 steps at the demo's learning rate the rounding of bf16 grows beyond what single steps differ by.
     Subject("full-demo", "full training of the demo's model, 4 x 256 tokens", prepare_demo, demo_sides, rounds=1,
             warm_up=3, tolerance=0.02),

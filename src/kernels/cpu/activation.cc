@@ -60,6 +60,10 @@ HWY_INLINE Act act(V x) {
   }
 }
 
+// Values by which a pass asks for its operands ahead: it waits for several streams, and the arithmetic
+// between two loads of one leaves too few of them in flight. Beyond the end of a matrix nothing is read.
+constexpr std::int64_t kAhead = 512;
+
 template <class T, GateKind kind>
 void gated(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
   const std::int64_t n = y.cols;
@@ -68,6 +72,8 @@ void gated(ConstView gate_up, View y, std::int64_t begin, std::int64_t end) {
     const T* up = gate + n;
     T* out = y.row<T>(r);
     for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      __builtin_prefetch(gate + c + kAhead);
+      __builtin_prefetch(up + c + kAhead);
       const V g = load(gate + c, part);
       store(hn::Mul(hn::Mul(g, act_gate<T, kind>(g)), load(up + c, part)), out + c, part);
     });
@@ -82,6 +88,9 @@ void gated_back(ConstView dy, ConstView gate_up, View dgate_up, std::int64_t beg
     const T* grad = dy.row<T>(r);
     T* out = dgate_up.row<T>(r);
     for_vectors(n, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      __builtin_prefetch(gate + c + kAhead);
+      __builtin_prefetch(gate + n + c + kAhead);
+      __builtin_prefetch(grad + c + kAhead);
       const V g = load(gate + c, part), u = load(gate + n + c, part), d = load(grad + c, part);
       const Act a = act<T, kind>(g);
       store(hn::Mul(hn::Mul(d, u), a.slope), out + c, part);
@@ -96,6 +105,7 @@ void plain(ConstView x, View y, std::int64_t begin, std::int64_t end) {
     const T* in = x.row<T>(r);
     T* out = y.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      __builtin_prefetch(in + c + kAhead);
       const V v = load(in + c, part);
       store(hn::Mul(v, act_gate<T, kind>(v)), out + c, part);
     });
@@ -109,6 +119,8 @@ void plain_back(ConstView dy, ConstView x, View dx, std::int64_t begin, std::int
     const T* grad = dy.row<T>(r);
     T* out = dx.row<T>(r);
     for_vectors(x.cols, [&](std::int64_t c, auto part) LODE_LAMBDA {
+      __builtin_prefetch(in + c + kAhead);
+      __builtin_prefetch(grad + c + kAhead);
       store(hn::Mul(load(grad + c, part), act<T, kind>(load(in + c, part)).slope), out + c, part);
     });
   }

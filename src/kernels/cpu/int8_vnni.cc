@@ -167,6 +167,10 @@ __attribute__((always_inline)) inline void multiply_block(const Int8Product& p, 
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) sum[i][j] = _mm512_set1_epi32(block.offset[i * p.step]);
   }
+  // A long left operand comes from behind the second cache, a line of each row at a time: those of the next
+  // strip.
+  for (int i = 0; i < kRows; ++i)
+    _mm_prefetch(reinterpret_cast<const char*>(block.a + (kRows + i) * p.a_row), _MM_HINT_T0);
   const std::int8_t* a = block.a;
   const std::uint8_t* b = block.b;
   for (std::int64_t k = 0; k < block.quads; ++k, a += 4, b += 4 * kPanelCols) {

@@ -11,6 +11,8 @@ namespace lode {
 namespace HWY_NAMESPACE {
 namespace {
 
+constexpr std::int64_t kAhead = 4;  // tokens, whose rows are too short for the processor to foresee the next
+
 template <class T, bool inverse>
 void rotate(const RotaryApply& a, std::int64_t begin, std::int64_t end) {
   const std::int64_t half = a.rotary_dim / 2;
@@ -18,6 +20,11 @@ void rotate(const RotaryApply& a, std::int64_t begin, std::int64_t end) {
     const std::int64_t position = a.positions[static_cast<std::size_t>(t)];
     const float* cos = a.cos.row<float>(position);
     const float* sin = a.sin.row<float>(position);
+    if (t + kAhead < end) {
+      const auto* next = reinterpret_cast<const char*>(a.x.row<T>(t + kAhead));
+      for (std::size_t at = 0; at < static_cast<std::size_t>(a.x.cols) * sizeof(T); at += 64)
+        __builtin_prefetch(next + at, 1);
+    }
     for (std::int64_t head = 0; head < a.heads; ++head) {
       T* low = a.x.row<T>(t) + head * a.head_dim;
       T* high = low + half;
