@@ -170,6 +170,9 @@ def offload():
         if buffers == "two":
             yield Row("offload, two buffers, against keep, SmolLM2-135M shape", ratios["two"], "x", None, 1.10, 1.04,
                       at_most=True, note=note)
+    inputs, _ = against_keep("--recompute", "full")
+    yield Row("offload, two buffers, against keeping blocks' inputs in memory", ratios["two"], "x", inputs, 1.10, 1.04,
+              at_most=True, note="both make blocks again from their inputs")
     yield Row("offload, two buffers against one", ratios["two"], "x", ratios["one"], 1, 0.99, at_most=True,
               note=f"times of keeping; synchronous {ratios['none']:.2f}")
 

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 import os
+import sys
 import time
 
 import measure
@@ -86,8 +87,9 @@ def markdown(results):
 
 
 def write_document(path, name, lines):
-    """Replaces what stands between the marks of `name` in a document."""
-    begin, end = f"<!-- {name}: written by benchmarks/memory.py -->", f"<!-- {name}: end -->"
+    """Replaces what stands between the marks of `name` in a document; the first names the script that runs."""
+    script = f"benchmarks/{os.path.basename(sys.argv[0])}"
+    begin, end = f"<!-- {name}: written by {script} -->", f"<!-- {name}: end -->"
     before, rest = path.read_text(encoding="utf-8").split(begin, 1)
     path.write_text("\n".join([before + begin, "", *lines, "", end]) + rest.split(end, 1)[1], encoding="utf-8")
 

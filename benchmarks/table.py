@@ -248,5 +248,10 @@ def generation():
                   percent=True, note=f"{result['tokens_per_second']:.1f} tokens/s")
 
 
+def document(results, whole):
+    if whole:
+        rows.write_document(measure.ROOT / "docs/performance.md", "rows", rows.markdown(results))
+
+
 if __name__ == "__main__":
-    sys.exit(rows.main(__doc__, ROWS, "build/bench.json"))
+    sys.exit(rows.main(__doc__, ROWS, "build/bench.json", document))

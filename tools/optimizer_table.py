@@ -9,6 +9,7 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 
 PAGE = pathlib.Path("docs/optimizers.md")
 WORK = pathlib.Path("build/optimizers")
@@ -38,7 +39,11 @@ ROWS = [
 
 
 def output_of(*command):
-    return subprocess.run([str(c) for c in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+    words = [str(c) for c in command]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"optimizer_table: {' '.join(words)}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
+    return done.stdout
 
 
 def differences(build):

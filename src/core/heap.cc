@@ -1,5 +1,6 @@
 #include "core/heap.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "core/fail.h"
@@ -45,6 +46,12 @@ std::byte* Pieces::take(std::size_t size) {
   return data;
 }
 
+std::pair<std::byte*, std::size_t> Pieces::take_largest() {
+  const auto [size, data] = *by_size_.rbegin();
+  erase(by_address_.find(data));
+  return {data, size};
+}
+
 void Pieces::clear() {
   by_address_.clear();
   by_size_.clear();
@@ -65,6 +72,21 @@ void Heap::add_region(std::byte* data, std::size_t bytes) {
   regions_.emplace(data, bytes);
   total_ += bytes;
   add(fresh_, data, bytes);
+}
+
+void Heap::drop_largest(std::size_t bytes, const std::function<void(std::byte*, std::size_t)>& drop) {
+  bytes = std::min(bytes, used_.total());
+  for (std::size_t dropped = 0; dropped < bytes;) {
+    auto [data, size] = used_.take_largest();
+    if (size > bytes - dropped) {  // the rest of it stays
+      const std::size_t part = round_up(bytes - dropped);
+      if (part < size) add(used_, data + part, size - part);
+      size = std::min(size, part);
+    }
+    drop(data, size);
+    add(fresh_, data, size);
+    dropped += size;
+  }
 }
 
 void Heap::drop_free(const std::function<void(std::byte*, std::size_t)>& drop) {

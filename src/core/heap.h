@@ -18,6 +18,7 @@ class Pieces {
   std::byte* take(std::size_t size);  // from the smallest that is large enough, else nullptr
   std::size_t total() const { return total_; }
   const std::map<std::byte*, std::size_t>& all() const { return by_address_; }
+  std::pair<std::byte*, std::size_t> take_largest();  // there must be one
   void clear();
 
  private:
@@ -46,6 +47,8 @@ class Heap {
   // drop(data, bytes) gives the memory of a piece back to the system and leaves it all zero; done to all that
   // was given back.
   void drop_free(const std::function<void(std::byte*, std::size_t)>& drop);
+  // The same to the largest of it, of `bytes` together or all that there is.
+  void drop_largest(std::size_t bytes, const std::function<void(std::byte*, std::size_t)>& drop);
   // Bytes that the system has given memory for.
   std::size_t used() const { return total_ - fresh_.total(); }
   const std::map<std::byte*, std::size_t>& regions() const { return regions_; }

@@ -68,7 +68,11 @@ void Memory::drop_free() {
 
 void Memory::check_limit(std::size_t bytes) {
   if (limit_ == 0 || use_.reserved + bytes <= limit_) return;
-  drop_free();
+  // No more than is needed: the next owner of a piece given back has to take its memory anew.
+  for (Heap* heap : {&large_, &small_}) {
+    if (use_.reserved + bytes > limit_) heap->drop_largest(use_.reserved + bytes - limit_, drop_pages);
+    use_.reserved = small_.used() + large_.used();
+  }
   if (use_.reserved + bytes <= limit_) return;
   std::string table;
   for (int t = 0; t < kNumMemoryTags; ++t) {
