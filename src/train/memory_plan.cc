@@ -138,7 +138,8 @@ std::vector<std::string> MemoryPlan::lines() const {
                                     : "room for the weights alone: " + phases.load_problem);
   phase("step", phases.step, "forward, backward and update");
   phase("save", phases.save, "a step while a checkpoint is written");
-  out.push_back(format("{:<14} {:>12}", "peak", format_bytes(peak())));
+  out.push_back(format("{:<14} {:>12}  with {} of room, as memory_limit must allow", "peak",
+                       format_bytes(peak()), format_bytes(kRoom)));
   out.push_back(format("{:<14} {:>12}  where memory_limit does not hold it to the peak", "resident",
                        format_bytes(resident())));
   out.push_back(format("largest micro-batch: {} tokens in {} samples, the longest of {}", largest.tokens,
@@ -170,7 +171,8 @@ std::size_t memory_limit_bytes(const std::string& text) {
 
 std::size_t tensor_limit(std::size_t process_limit) {
   if (process_limit == 0) return 0;
-  return process_limit > kProgram ? process_limit - kProgram : 1;
+  constexpr std::size_t kOthers = kProgram + MemoryPlan::kRoom;
+  return process_limit > kOthers ? process_limit - kOthers : 1;
 }
 
 void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,

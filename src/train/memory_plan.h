@@ -31,13 +31,15 @@ struct MemoryPhases {
 };
 
 struct MemoryPlan {
+  static constexpr std::size_t kRoom = std::size_t{32} << 20;
   MemoryUse use;  // peaks by tag, of all phases
   MemoryPhases phases;
   std::size_t program = 0;  // resident beside the tags: code, libraries, tokenizer, data
   LargestBatch largest;
   double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
 
-  std::size_t peak() const { return phases.largest() + program; }  // what a limit must allow
+  // What a limit must allow: some runs' programs take more than the usual share.
+  std::size_t peak() const { return phases.largest() + program + kRoom; }
   // What the process takes when nothing limits it: free blocks between those in use are kept for the next
   // step.
   std::size_t resident() const { return std::max(use.reserved_peak, phases.largest()) + program; }
