@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The table of what Lodestone is to reach, measured: `make bench` builds and runs this.
 
-usage: table.py [--only NAME ...] [--list] [--output build/bench.json]
+usage: table.py [--only NAME ...] [--list] [--no-document] [--output build/bench.json]
 
 Each row is one function below; it compares a figure with a reference of the same minutes and yields one or more Rows.
 `ratio` is what `must` and `aim` speak of; rows without a reference are compared by their figure. Rows about peers read
-build/peers.json, which benchmarks/peers/run writes.
+build/peers.json, which benchmarks/peers/run writes. Without --only the rows go into docs/performance.md as well.
 """
 
 import json

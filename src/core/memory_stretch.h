@@ -15,9 +15,9 @@ namespace lode {
 
 // One run of the stretch, from construction to destruction, for what this thread takes; one at a time in a
 // Memory. Always records; with a plan it replays as long as each block asked for is the next one of the plan
-// (same tag, not larger) and its place is free. From the
-// first that is not, the rest of the arena is free memory and blocks come from the pool as without a plan:
-// nothing else changes. Blocks that outlive the stretch stay valid.
+// (same tag, not larger) and its place is free. From the first that is not, the rest of the arena is free
+// memory and blocks come from the pool as without a plan: nothing else changes. Blocks that outlive the
+// stretch stay valid.
 class MemoryStretch {
  public:
   // plan: nullptr to record only; must outlive the stretch.

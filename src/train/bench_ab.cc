@@ -55,10 +55,10 @@ std::string last_line(const std::string& text) {
   return text.substr(begin, end + 1 - begin);
 }
 
-Run train_once(FileSystem& files, const std::string& binary, const std::vector<std::string>& recipe,
-               const std::vector<std::string>& overrides, const std::string& folder, std::int64_t steps) {
-  std::vector<std::string> words{binary, "train"};
-  words.insert(words.end(), recipe.begin(), recipe.end());
+// The recipe of a side of a comparison, as its run has it.
+std::vector<std::string> recipe_of_side(std::vector<std::string> words,
+                                        const std::vector<std::string>& overrides, const std::string& folder,
+                                        std::int64_t steps) {
   words.insert(words.end(), overrides.begin(), overrides.end());
   for (const std::string& word :
        {format("max_steps={}", steps), format("output_dir={}", folder), std::string("logging_steps=1"),
@@ -66,6 +66,12 @@ Run train_once(FileSystem& files, const std::string& binary, const std::vector<s
         std::string("load_best_model_at_end=false"), std::string("resume_from_checkpoint=false"),
         std::string("overwrite_output_dir=true"), std::string("disable_tqdm=true")})
     words.push_back(word);
+  return words;
+}
+
+Run train_once(FileSystem& files, const std::string& binary, std::vector<std::string> words,
+               const std::string& folder) {
+  words.insert(words.begin(), {binary, "train"});
   const std::string log = folder + ".log";
   Run run;
   if (run_process(words, log) != 0) {
@@ -98,13 +104,7 @@ std::vector<std::string> placed(std::vector<std::string> overrides, const std::s
 }
 
 // Why a side of a comparison is no recipe, on one line; "" when it is.
-std::string refusal(FileSystem& files, std::vector<std::string> recipe,
-                    const std::vector<std::string>& overrides, std::int64_t steps) {
-  recipe.insert(recipe.end(), overrides.begin(), overrides.end());
-  recipe.push_back(format("max_steps={}", steps));
-  recipe.emplace_back("save_strategy=no");
-  recipe.emplace_back("eval_strategy=no");
-  recipe.emplace_back("load_best_model_at_end=false");
+std::string refusal(FileSystem& files, const std::vector<std::string>& recipe) {
   std::string line;
   try {
     recipe_from_arguments(files, recipe);
@@ -196,14 +196,14 @@ std::vector<AbResult> bench_ab(FileSystem& files, const std::string& binary,
     AbResult result{.name = toggle.name};
     result.off.overrides = placed(toggle.off, scratch);
     result.on.overrides = placed(toggle.on, scratch);
-    for (const AbSide* side : {&result.on, &result.off}) {
-      if (result.problem.empty()) result.problem = refusal(files, recipe, side->overrides, options.steps);
+    const auto off_recipe = recipe_of_side(recipe, result.off.overrides, folder, options.steps);
+    const auto on_recipe = recipe_of_side(recipe, result.on.overrides, folder, options.steps);
+    for (const auto* side : {&on_recipe, &off_recipe}) {
+      if (result.problem.empty()) result.problem = refusal(files, *side);
     }
     for (std::int64_t round = 0; round < options.rounds && result.problem.empty(); ++round) {
-      const Run off = train_once(files, binary, recipe, result.off.overrides, folder, options.steps);
-      const Run on = off.problem.empty()
-                         ? train_once(files, binary, recipe, result.on.overrides, folder, options.steps)
-                         : Run();
+      const Run off = train_once(files, binary, off_recipe, folder);
+      const Run on = off.problem.empty() ? train_once(files, binary, on_recipe, folder) : Run();
       result.problem = off.problem.empty() ? on.problem : off.problem;
       if (!result.problem.empty()) break;
       add(result.off, off);

@@ -31,6 +31,8 @@ struct MemoryPhases {
 };
 
 struct MemoryPlan {
+  // Of a limit, for what a program takes beyond its usual share: a large tokenizer, data prepared just
+  // before.
   static constexpr std::size_t kRoom = std::size_t{32} << 20;
   MemoryUse use;  // peaks by tag, of all phases
   MemoryPhases phases;
@@ -38,7 +40,7 @@ struct MemoryPlan {
   LargestBatch largest;
   double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
 
-  // What a limit must allow: some runs' programs take more than the usual share.
+  // What a limit must allow.
   std::size_t peak() const { return phases.largest() + program + kRoom; }
   // What the process takes when nothing limits it: free blocks between those in use are kept for the next
   // step.

@@ -15,42 +15,42 @@ std::int64_t count(const Json& record, const char* name) {
   return record.at("counters").at(format("graph: {}", name)).as_int();
 }
 
+Overrides with(Overrides first, const Overrides& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+// Both ways give the same bits; into dynamic/ and captured/.
+void train_both(const TinyRun& run, const Overrides& keys) {
+  const Overrides base = with(keys, {"eval_strategy=no", "overwrite_output_dir=true"});
+  run.train(with(base, {"output_dir=@/dynamic"}));
+  run.train(with(base, {"graph=captured", "output_dir=@/captured"}));
+  EXPECT_TRUE(trace_of(run / "captured") == trace_of(run / "dynamic"));
+}
+
 TEST(Capture, EveryStepAfterTheFirstIsReplayedAndHoldsNoMore) {
   const TinyRun run;
-  const Overrides base = {"max_steps=6", "packing=true", "packing_strategy=blocks", "eval_strategy=no"};
-  for (const Overrides& keys : {Overrides{}, {"recompute=full"}, {"activation_policy=offload"}}) {
-    Overrides both = base;
-    both.insert(both.end(), keys.begin(), keys.end());
-    both.push_back("overwrite_output_dir=true");
-    Overrides captured = both;
-    both.push_back("output_dir=@/dynamic");
-    captured.insert(captured.end(), {"graph=captured", "output_dir=@/captured"});
-    run.train(both);
-    run.train(captured);
-    EXPECT_TRUE(trace_of(run / "captured") == trace_of(run / "dynamic"));
+  for (const char* policy : {"keep", "recompute", "offload"}) {
+    SCOPED_TRACE(policy);
+    train_both(run, {"max_steps=6", "packing=true", "packing_strategy=blocks",
+                     format("activation_policy={}", policy)});
     const Json ours = record_of(run, "captured"), theirs = record_of(run, "dynamic");
     EXPECT_EQ(count(ours, "micro-steps captured"), 1);
     EXPECT_EQ(count(ours, "replayed") + count(ours, "captured again"), 5);
-    EXPECT_GE(count(ours, "replayed"), 4);  // the end of a write in the background may differ once
+    // The end of a write in the background may differ once.
+    EXPECT_LE(count(ours, "captured again"), std::string_view(policy) == "offload" ? 1 : 0);
     EXPECT_EQ(count(ours, "stayed dynamic"), 0);
     EXPECT_EQ(ours.at("memory").at("by_tag").at("activations").at("peak").as_int(),
               theirs.at("memory").at("by_tag").at("activations").at("peak").as_int());
-    EXPECT_LE(ours.at("memory").at("total").at("peak").as_int(),
-              theirs.at("memory").at("total").at("peak").as_int());
+    EXPECT_LE(ours.at("memory_steps").at("handed_peak").as_int(),
+              theirs.at("memory_steps").at("handed_peak").as_int());
   }
   EXPECT_NE(run.log("captured").find("graph: captured a micro-step of 128 tokens: "), std::string::npos);
 }
 
 TEST(Capture, MicroStepsOfSeveralSizesHavePlansOfTheirOwn) {
   const TinyRun run;
-  const Overrides base = {"max_steps=12", "packing=false", "per_device_train_batch_size=24",
-                          "eval_strategy=no"};
-  Overrides dynamic = base, captured = base;
-  dynamic.push_back("output_dir=@/dynamic");
-  captured.insert(captured.end(), {"graph=captured", "output_dir=@/captured"});
-  run.train(dynamic);
-  run.train(captured);
-  EXPECT_TRUE(trace_of(run / "captured") == trace_of(run / "dynamic"));
+  train_both(run, {"max_steps=12", "packing=false", "per_device_train_batch_size=24"});
   const Json record = record_of(run, "captured");
   EXPECT_GT(count(record, "micro-steps captured"), 1);
   EXPECT_GT(count(record, "replayed"), 0);
@@ -59,18 +59,12 @@ TEST(Capture, MicroStepsOfSeveralSizesHavePlansOfTheirOwn) {
       12);
 }
 
-// GaLore looks for its subspace every second step within the backward.
-TEST(Capture, WhatTakesAnotherPathIsCapturedAgain) {
+// The head works for tokens with a target alone: of micro-steps with as many tokens some need more for them.
+TEST(Capture, WhatNeedsMoreIsCapturedAgain) {
   const TinyRun run;
-  const Overrides base = {
-      "max_steps=6",      "use_galore=true",        "galore_rank=4",  "galore_update_interval=2",
-      "eval_strategy=no", "optim_in_backward=true", "max_grad_norm=0"};
-  Overrides dynamic = base, captured = base;
-  dynamic.push_back("output_dir=@/dynamic");
-  captured.insert(captured.end(), {"graph=captured", "output_dir=@/captured"});
-  run.train(dynamic);
-  run.train(captured);
-  EXPECT_TRUE(trace_of(run / "captured") == trace_of(run / "dynamic"));
+  train_both(run, {"max_steps=40", "packing=false", "per_device_train_batch_size=12"});
+  EXPECT_GT(count(record_of(run, "captured"), "captured again"), 0);
+  EXPECT_NE(run.log("captured").find("tokens again: block "), std::string::npos);
 }
 
 }  // namespace
