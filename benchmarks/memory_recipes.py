@@ -10,6 +10,7 @@ RECOMPUTE = {"activation_policy": "recompute"}
 SELECTIVE = RECOMPUTE | {"recompute": "selective"}
 EVERY_K = RECOMPUTE | {"recompute": "every_k"}
 OFFLOAD = {"activation_policy": "offload"}
+OFFLOAD_SAVED = OFFLOAD | {"recompute": "selective"}
 LORA = {"finetuning_type": "lora", "lora_rank": 16}
 QLORA = LORA | {"quantization_bit": 4}
 FUSED = {"optim_in_backward": "true", "max_grad_norm": 0}
@@ -30,7 +31,7 @@ RECIPES = [
     ("full, badam, selective", NARROW_HEAD, 1024, {"use_badam": "true"} | SELECTIVE),
     ("full, pure_bf16, adamw_8bit in backward, recompute", SMALL, 2048,
      {"pure_bf16": "true", "optim": "adamw_8bit"} | FUSED | RECOMPUTE),
-    ("full, adamw_8bit, offload", WIDE, 1024, {"optim": "adamw_8bit"} | OFFLOAD),
+    ("full, adamw_8bit, offload of what is saved", WIDE, 1024, {"optim": "adamw_8bit"} | OFFLOAD_SAVED),
     ("LoRA, keep", SMALL, 2048, LORA),
     ("LoRA, recompute", WIDE, 1024, LORA | RECOMPUTE),
     ("LoRA, offload", NARROW_HEAD, 4096, LORA | OFFLOAD),

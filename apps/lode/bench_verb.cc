@@ -52,8 +52,6 @@ void train(const BenchArguments& arguments) {
   TrainBenchOptions options = arguments.train;
   using Recompute = ActivationPolicy::Recompute;
   const bool offloads = !arguments.offload_dir.empty();
-  if (arguments.recompute == "selective" && offloads)
-    fail(ErrorKind::usage, "bench train: --offload-dir needs --recompute full or every_k");
   if (!arguments.recompute.empty() || offloads) {
     options.activations.recompute =
         arguments.recompute == "selective" ? Recompute::selective : Recompute::full;
@@ -145,7 +143,8 @@ void add_bench_verb(CLI::App& app) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   train_command->add_option("--offload-dir", arguments->offload_dir,
-                            "offload the inputs of recomputed blocks to a file in this folder");
+                            "offload the inputs of recomputed blocks, or with --recompute selective what "
+                            "blocks save, to a file in this folder");
   train_command
       ->add_option("--offload-buffers", arguments->offload_buffers,
                    "two: read ahead; one; none: by the computing thread itself")

@@ -16,6 +16,7 @@ class Tape;
 class Profile;
 class GradientListener;
 class GraphCapture;
+class Offload;
 struct NonFinite;
 
 struct Context {
@@ -27,6 +28,7 @@ struct Context {
   Profile* profile = nullptr;             // times each op when set
   GradientListener* gradients = nullptr;  // hears of gradients that are final
   GraphCapture* capture = nullptr;        // micro-steps of training replay their memory when set
+  Offload* offload = nullptr;             // what ops save waits in its file when set
   NonFinite* search = nullptr;            // every op's output is searched for NaN and infinity when set
   std::uint64_t seed = 0;                 // of dropout and other noise
   std::int64_t step = 0;                  // of the optimizer, for the same

@@ -1,9 +1,10 @@
-// The third policy of `Saved`: a tensor waits in a file between its forward and its backward. Made for
-// blocks' inputs, which backward needs in the reverse of the order in which they were made.
+// The third policy of `Saved`: a tensor waits in a file between its forward and its backward. Tensors come in
+// groups, which backward needs in the reverse of the order in which they were made: a block's input, or all
+// that a block's ops save.
 //
-// With two buffers, while one block's backward runs the input of the block before it is already being read;
-// in the forward one tensor is being written while the next is made. With one buffer reading begins when the
-// buffer is free, after the block's backward. Synchronously nothing runs beside the computation.
+// With two buffers, while one group is used in backward the one before it is already being read; in the
+// forward one group is being written while the next is made. With one buffer reading begins when the buffer
+// is free, after the group's last use. Synchronously nothing runs beside the computation.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +35,21 @@ class Offload {
   using Open = std::function<std::unique_ptr<ScratchFile>(const std::string& folder, bool direct)>;
   Offload(const std::string& folder, OffloadBuffers buffers, const Open& open = open_scratch);
 
-  // Takes a whole contiguous tensor that nobody changes any more.
+  // What is added from here on is a group.
+  void begin_group();
+  // Takes a whole contiguous tensor that nobody changes any more. The same tensor again, in its group, is
+  // the same Saved.
+  Saved add(const Tensor& tensor);
+  // A group of one.
   Saved put(const Tensor& tensor);
   const OffloadCounts& counts() const { return counts_; }
   bool direct() const { return large_->direct(); }  // large tensors bypass the page cache
 
  private:
   class Offloaded;
+  struct Group;
   struct Entry {
+    std::shared_ptr<Group> group;
     DType dtype;
     std::int64_t rows, cols;
     ScratchFile* file;
@@ -49,23 +57,47 @@ class Offload {
     std::size_t bytes;            // in the file, rounded up to its unit
     Tensor tensor;                // undefined: in the file alone
     Background::Handle transfer;  // null: none was started, or it was seen to be finished
-    bool got = false;
+    std::weak_ptr<Offloaded> later;
   };
-  void write(const std::shared_ptr<Entry>& entry);
+  struct Group {
+    std::vector<Entry*> entries;  // not yet released
+    bool resident = true;         // in memory since it was added
+    bool got = false;             // backward has reached it
+  };
+  void evict(Group& group);
+  void write(Entry& entry);
   void read(Context& context, Entry& entry);
+  void read(Context& context, const Group& group);
+  void reach(Context& context, Group& group);
   void wait(Entry& entry);
   const Tensor& get(Context& context, Entry& entry);
-  void release(Context* context, const Entry& entry);
+  void release(Context* context, Entry& entry);
   void run(const std::function<void()>& transfer);
+  Group* before(const Group& group) const;
 
   std::string folder_;
   OffloadBuffers buffers_;
   std::unique_ptr<ScratchFile> small_, large_;
   std::uint64_t small_end_ = 0, large_end_ = 0;
-  std::vector<std::shared_ptr<Entry>> entries_;   // not yet released, in the order of put()
-  std::vector<std::shared_ptr<Entry>> resident_;  // of them: in memory since they were put
+  std::vector<std::shared_ptr<Group>> groups_;  // in their order; the last one takes what is added
   OffloadCounts counts_;
   Background background_;  // last: it stops before the files close
+};
+
+// What ops save while this lives is a group of the context's offload.
+class OffloadedOps {
+ public:
+  OffloadedOps(Context& context, Offload& offload) : context_(context), before_(context.offload) {
+    offload.begin_group();
+    context.offload = &offload;
+  }
+  ~OffloadedOps() { context_.offload = before_; }
+  OffloadedOps(const OffloadedOps&) = delete;
+  OffloadedOps& operator=(const OffloadedOps&) = delete;
+
+ private:
+  Context& context_;
+  Offload* before_;
 };
 
 }  // namespace lode

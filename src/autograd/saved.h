@@ -40,6 +40,9 @@ class Saved {
   std::shared_ptr<LaterTensor> later_;  // null: the tensor is kept
 };
 
+// For a node that needs a complete tensor in its backward: kept, or where the context's offload puts it.
+Saved save(Context& context, const Tensor& tensor);
+
 // Whether an op's result is kept for those that need it in backward, or made again.
 enum class SavePolicy { keep, recompute };
 

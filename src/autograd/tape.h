@@ -26,7 +26,7 @@ struct Value {
 
   bool wants_gradient() const { return gradient != kNoGradient; }
   // What a node that needs `data` in its backward holds.
-  Saved saved() const { return later ? Saved(later) : Saved(data); }
+  Saved saved(Context& context) const { return later ? Saved(later) : save(context, data); }
 };
 
 class Tape {

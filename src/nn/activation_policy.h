@@ -17,7 +17,8 @@ struct ActivationPolicy {
   std::int64_t every = 1;  // full: blocks 0, every, 2 every, ... are recomputed, the others kept
   // selective: results of norms, of the MLP's activation, of attention
   bool norms = true, mlp = true, attention = false;
-  Offload* offload = nullptr;  // full: where inputs of recomputed blocks wait; null: in memory
+  // Where inputs of recomputed blocks wait (full), or all that blocks' ops save (else); null: in memory.
+  Offload* offload = nullptr;
 };
 
 }  // namespace lode

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "autograd/recompute.h"
 #include "nn/rotary_table.h"
@@ -238,8 +239,11 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
   }
   const bool recomputes =
       context.tape != nullptr && activations_.recompute == ActivationPolicy::Recompute::full;
+  const bool offloads = context.tape != nullptr && !recomputes && activations_.offload != nullptr;
   for (std::int64_t i = 0; i < spec_.layers; ++i) {
     const ScopedName scope(context, format("layers.{}", i));
+    std::optional<OffloadedOps> offloaded;
+    if (offloads) offloaded.emplace(context, *activations_.offload);
     flow = recomputes && i % activations_.every == 0 ? recomputed_block(context, i, std::move(flow), batch)
                                                      : block(context, i, std::move(flow), batch, cache);
   }

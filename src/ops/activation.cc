@@ -29,17 +29,18 @@ Value gated(Context& context, const Value& gate_up, GateKind kind, SavePolicy po
   if (!out.wants_gradient()) return out;
   if (policy == SavePolicy::recompute) {
     out.later = std::make_shared<RecomputedTensor>(
-        [saved = gate_up.saved(), kind](Context& c) { return gated_values(c, saved.get(c), kind); });
+        [saved = gate_up.saved(context), kind](Context& c) { return gated_values(c, saved.get(c), kind); });
   }
-  context.tape->record(
-      context, "gated", out.gradient,
-      [id = out.gradient, x_id = gate_up.gradient, kind, saved = gate_up.saved()](Context& c, Tape& tape) {
-        const Tensor dy = tape.take_gradient(id);
-        OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
-        Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
-        gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(), dx.view());
-        tape.add_gradient(c, x_id, std::move(dx));
-      });
+  context.tape->record(context, "gated", out.gradient,
+                       [id = out.gradient, x_id = gate_up.gradient, kind, saved = gate_up.saved(context)](
+                           Context& c, Tape& tape) {
+                         const Tensor dy = tape.take_gradient(id);
+                         OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
+                         Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
+                         gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(),
+                                        dx.view());
+                         tape.add_gradient(c, x_id, std::move(dx));
+                       });
   return out;
 }
 
@@ -50,11 +51,11 @@ Value gelu(Context& context, const Value& x, GeluKind kind, SavePolicy policy) {
   if (!out.wants_gradient()) return out;
   if (policy == SavePolicy::recompute) {
     out.later = std::make_shared<RecomputedTensor>(
-        [saved = x.saved(), kind](Context& c) { return gelu_values(c, saved.get(c), kind); });
+        [saved = x.saved(context), kind](Context& c) { return gelu_values(c, saved.get(c), kind); });
   }
   context.tape->record(
       context, "gelu", out.gradient,
-      [id = out.gradient, x_id = x.gradient, kind, saved = x.saved()](Context& c, Tape& tape) {
+      [id = out.gradient, x_id = x.gradient, kind, saved = x.saved(context)](Context& c, Tape& tape) {
         const Tensor dy = tape.take_gradient(id);
         OpTimer timer(c, "gelu backward", 0, static_cast<double>(dy.bytes()) * 3);
         Tensor dx = c.activation(dy.rows(), dy.cols());

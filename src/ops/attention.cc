@@ -82,39 +82,41 @@ Value attention(Context& context, const Value& qkv, const Batch& batch, const At
 
   Value out = make_value(context, o, qkv.wants_gradient());
   if (!out.wants_gradient()) return out;
+  const Saved saved_lse = save(context, lse);
   if (policy == SavePolicy::recompute) {
-    out.later = std::make_shared<RecomputedTensor>(
-        [saved = qkv.saved(), lse, &batch, shape, flops, recomputed = std::move(recomputed)](Context& c) {
-          const Tensor& in = saved.get(c);
-          Tensor again = c.activation(in.rows(), shape.heads * shape.head_dim);
-          attend(c, in, batch, shape, again, lse);  // lse is written with what it holds
-          if (recomputed) recomputed(flops);
-          return again;
-        });
+    out.later = std::make_shared<RecomputedTensor>([saved = qkv.saved(context), saved_lse, &batch, shape,
+                                                    flops, recomputed = std::move(recomputed)](Context& c) {
+      const Tensor& in = saved.get(c);
+      Tensor again = c.activation(in.rows(), shape.heads * shape.head_dim);
+      attend(c, in, batch, shape, again, saved_lse.get(c));  // lse is written with what it holds
+      if (recomputed) recomputed(flops);
+      return again;
+    });
   }
-  context.tape->record(context, "attention", out.gradient,
-                       [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch,
-                        saved_qkv = qkv.saved(), saved_o = out.saved(), lse](Context& c, Tape& tape) {
-                         const View in = saved_qkv.get(c).view();
-                         const Tensor& o = saved_o.get(c);
-                         const Tensor dout = tape.take_gradient(id);
-                         OpTimer timer(c, "attention backward", 2 * flops);
-                         Tensor dqkv = c.activation(in.rows, in.cols);
-                         const View d = dqkv.view();
-                         attention_backward(in.dtype, c.kernel,
-                                            {.shape = shape,
-                                             .q = in.slice_cols(0, columns.q),
-                                             .k = in.slice_cols(columns.q, columns.kv),
-                                             .v = in.slice_cols(columns.q + columns.kv, columns.kv),
-                                             .o = o.view(),
-                                             .lse = lse.view(),
-                                             .dout = dout.view(),
-                                             .segments = &batch.segments(),
-                                             .dq = d.slice_cols(0, columns.q),
-                                             .dk = d.slice_cols(columns.q, columns.kv),
-                                             .dv = d.slice_cols(columns.q + columns.kv, columns.kv)});
-                         tape.add_gradient(c, qkv_id, std::move(dqkv));
-                       });
+  context.tape->record(
+      context, "attention", out.gradient,
+      [id = out.gradient, qkv_id = qkv.gradient, shape, columns, flops, &batch,
+       saved_qkv = qkv.saved(context), saved_o = out.saved(context), saved_lse](Context& c, Tape& tape) {
+        const View in = saved_qkv.get(c).view();
+        const Tensor& o = saved_o.get(c);
+        const Tensor dout = tape.take_gradient(id);
+        OpTimer timer(c, "attention backward", 2 * flops);
+        Tensor dqkv = c.activation(in.rows, in.cols);
+        const View d = dqkv.view();
+        attention_backward(in.dtype, c.kernel,
+                           {.shape = shape,
+                            .q = in.slice_cols(0, columns.q),
+                            .k = in.slice_cols(columns.q, columns.kv),
+                            .v = in.slice_cols(columns.q + columns.kv, columns.kv),
+                            .o = o.view(),
+                            .lse = saved_lse.get(c).view(),
+                            .dout = dout.view(),
+                            .segments = &batch.segments(),
+                            .dq = d.slice_cols(0, columns.q),
+                            .dk = d.slice_cols(columns.q, columns.kv),
+                            .dv = d.slice_cols(columns.q + columns.kv, columns.kv)});
+        tape.add_gradient(c, qkv_id, std::move(dqkv));
+      });
   return out;
 }
 

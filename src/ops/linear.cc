@@ -78,7 +78,7 @@ Value linear(Context& context, const Value& x, Weight& weight, Weight* bias) {
     // Runs before dX, so that x is free before dX is made.
     const bool last = !x.wants_gradient();
     context.tape->record(context, "linear", id,
-                         [id, last, saved = x.saved(), w = &weight, bias](Context& c, Tape& tape) {
+                         [id, last, saved = x.saved(context), w = &weight, bias](Context& c, Tape& tape) {
                            const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
                            weight_gradient(c, dy, saved.get(c), *w, bias);
                          });

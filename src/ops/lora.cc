@@ -115,7 +115,7 @@ Value add_low_rank(Context& context, Value y, const Value& z, const std::vector<
   if (last) y.gradient = context.tape->new_gradient();
   context.tape->record(
       context, "lora", y.gradient,
-      [id = y.gradient, z_id = z.gradient, last, saved = z.saved(), parts](Context& c, Tape& tape) {
+      [id = y.gradient, z_id = z.gradient, last, saved = z.saved(context), parts](Context& c, Tape& tape) {
         const Tensor dy = last ? tape.take_gradient(id) : tape.gradient(id);
         if (z_id == kNoGradient) return backward(c, dy, saved.get(c), parts, nullptr);
         const Tensor& z = saved.get(c);

@@ -11,8 +11,7 @@ double matrix_bytes(const Tensor& x, int passes) {
 }
 
 struct NormSaved {
-  Saved h;
-  Tensor rstd, mean;
+  Saved h, rstd, mean;  // mean: of layer norms
 };
 
 void run_norm(Context& context, const NormParameters& p, NormForward args) {
@@ -34,8 +33,8 @@ std::shared_ptr<LaterTensor> recomputed_norm(const NormParameters& p, const Norm
     const Tensor& h = saved.h.get(c);
     Tensor y = c.activation(h.rows(), h.cols());
     OpTimer timer(c, "norm", 0, matrix_bytes(h, 2));
-    NormForward args{.x = h.view(), .h = h.view(), .y = y.view(), .rstd = saved.rstd.view()};
-    if (p.kind == NormKind::layer) args.mean = saved.mean.view();
+    NormForward args{.x = h.view(), .h = h.view(), .y = y.view(), .rstd = saved.rstd.get(c).view()};
+    if (p.kind == NormKind::layer) args.mean = saved.mean.get(c).view();
     run_norm(c, p, args);
     return y;
   });
@@ -50,10 +49,13 @@ void norm_gradient(Context& context, Tape& tape, const NormParameters& p, const 
   // dy is ours alone in practice: its memory becomes dx.
   Tensor dx = dy.unique() ? dy : context.activation(h.rows(), h.cols());
   const WeightUse weight(context, *p.weight, DType::f32);
-  NormBackward args{
-      .kind = p.kind, .dy = dy.view(), .h = h.view(), .weight = weight.view(), .rstd = saved.rstd.view()};
+  NormBackward args{.kind = p.kind,
+                    .dy = dy.view(),
+                    .h = h.view(),
+                    .weight = weight.view(),
+                    .rstd = saved.rstd.get(context).view()};
   args.offset = p.offset;
-  if (p.kind == NormKind::layer) args.mean = saved.mean.view();
+  if (p.kind == NormKind::layer) args.mean = saved.mean.get(context).view();
   if (dh.defined()) args.dh = dh.view();
   args.dx = dx.view();
   if (p.weight->gradient() != nullptr) args.dweight = p.weight->gradient()->adding(context);
@@ -95,13 +97,13 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   }
   Tensor h = delta == nullptr ? x.data : context.activation(rows, cols);
   Tensor y = context.activation(rows, cols);
-  NormSaved saved{delta == nullptr ? x.saved() : Saved(h), context.statistic(rows),
-                  p.kind == NormKind::layer ? context.statistic(rows) : Tensor()};
+  const Tensor rstd = context.statistic(rows);
+  const Tensor mean = p.kind == NormKind::layer ? context.statistic(rows) : Tensor();
   {
     OpTimer timer(context, "norm", 0, matrix_bytes(h, delta == nullptr ? 2 : 4));
-    NormForward args{.x = x.data.view(), .h = h.view(), .y = y.view(), .rstd = saved.rstd.view()};
+    NormForward args{.x = x.data.view(), .h = h.view(), .y = y.view(), .rstd = rstd.view()};
     if (delta != nullptr) args.delta = delta->data.view();
-    if (p.kind == NormKind::layer) args.mean = saved.mean.view();
+    if (p.kind == NormKind::layer) args.mean = mean.view();
     run_norm(context, p, args);
   }
   inspect(context, "norm", y);
@@ -113,6 +115,8 @@ AddNorm add_norm(Context& context, const Value& x, const Value* delta, const Nor
   out.h = delta == nullptr ? x : make_value(context, h, wants);
   out.y = make_value(context, std::move(y), wants);
   if (!out.y.wants_gradient()) return out;
+  NormSaved saved{delta == nullptr ? x.saved(context) : save(context, h), save(context, rstd),
+                  save(context, mean)};
   if (policy == SavePolicy::recompute) out.y.later = recomputed_norm(p, saved);
   const GradientId h_id = out.h.gradient;
   const GradientId delta_id = delta == nullptr ? kNoGradient : delta->gradient;
@@ -185,8 +189,8 @@ Value norm_heads(Context& context, Value x, std::int64_t heads, std::int64_t kv_
   if (!out.wants_gradient()) return out;
   context.tape->record(
       context, "norm", out.gradient,
-      [id = out.gradient, x_id = x.gradient, q, k, before = Saved(std::move(before)),
-       rstd_q = Saved(std::move(rstd_q)), rstd_k = Saved(std::move(rstd_k))](Context& c, Tape& tape) {
+      [id = out.gradient, x_id = x.gradient, q, k, before = save(context, before),
+       rstd_q = save(context, rstd_q), rstd_k = save(context, rstd_k)](Context& c, Tape& tape) {
         Tensor gradient = tape.take_gradient(id);
         if (!gradient.unique()) {
           Tensor own = c.activation(gradient.rows(), gradient.cols());

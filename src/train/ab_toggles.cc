@@ -25,6 +25,7 @@ void add_activations(std::vector<Toggle>& list) {
       {"activation_policy=recompute", "recompute=every_k", "recompute_interval=2"}, "activations");
   add("recompute, full", keep, {"activation_policy=recompute"}, "activations");
   add("offload", keep, offload, "offload");
+  add("offload, selective", keep, {"activation_policy=offload", "recompute=selective"}, "offload");
   add("offload, two buffers", one_buffer, offload, "offload");
   add("offload, in background",
       {"activation_policy=offload", "checkpoint.double_buffer=false", "checkpoint.synchronous=true"},

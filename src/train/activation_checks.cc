@@ -48,13 +48,6 @@ class ActivationChecker {
       problem("activation_policy: auto ({}) needs activation_memory, the most that activations may take",
               where("activation_policy"));
     }
-    if (policy == A::offload && recipe_.recompute == R::selective) {
-      problem(
-          "activation_policy: offload ({}) and recompute: selective ({}) contradict each other: blocks' "
-          "inputs "
-          "are offloaded, and the blocks recomputed from them: choose full or every_k",
-          where("activation_policy"), where("recompute"));
-    }
     if (recipe_.offload_synchronous && is_set("checkpoint.double_buffer") && recipe_.double_buffer) {
       problem(
           "checkpoint.synchronous ({}) and checkpoint.double_buffer ({}) contradict each other: nothing is "

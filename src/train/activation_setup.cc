@@ -42,7 +42,8 @@ std::string describe(const ActivationPolicy& policy) {
     if (policy.norms) names.emplace_back("norm");
     if (policy.mlp) names.emplace_back("mlp");
     if (policy.attention) names.emplace_back("attention");
-    return format("recompute {} of every block", join(names));
+    return format("{}recompute {} of every block",
+                  policy.offload != nullptr ? "offload what blocks save and " : "", join(names));
   }
   return format("{}recompute {}", policy.offload != nullptr ? "offload inputs and " : "",
                 policy.every == 1 ? "every block" : format("one of {} blocks", policy.every));
@@ -57,10 +58,23 @@ std::int64_t largest_tokens(const Recipe& recipe) {
   return quotient_up(recipe.per_device_train_batch_size * recipe.cutoff_len, kTokenMultiple) * kTokenMultiple;
 }
 
-// Bytes of the inputs of its recomputed blocks.
-std::uint64_t waiting_bytes(const Recipe& recipe, const DecoderSpec& spec, std::int64_t every, DType dtype) {
-  return static_cast<std::uint64_t>(quotient_up(spec.layers, every) * largest_tokens(recipe) * spec.hidden) *
-         size_of(dtype);
+// Numbers that a block's ops save of a token, but for statistics: sums and results of norms, what products
+// make, the attention's result.
+std::int64_t saved_width(const DecoderSpec& spec, const ActivationPolicy& policy) {
+  const std::int64_t q = spec.heads * spec.head_dim, qk = q + spec.kv_heads * spec.head_dim;
+  const std::int64_t up = (spec.mlp == MlpKind::gated ? 2 : 1) * spec.intermediate;
+  return 2 * spec.hidden * (policy.norms ? 1 : 2) + (spec.head_norms ? qk : 0) + qk +
+         spec.kv_heads * spec.head_dim + (policy.attention ? 0 : q) + up +
+         (policy.mlp ? 0 : spec.intermediate) + (spec.post_norms ? 2 * spec.hidden : 0);
+}
+
+// Bytes that wait in the file at the end of the forward: inputs of recomputed blocks, or what blocks save.
+std::uint64_t waiting_bytes(const Recipe& recipe, const DecoderSpec& spec, const ActivationPolicy& policy,
+                            DType dtype) {
+  const bool inputs = policy.recompute == ActivationPolicy::Recompute::full;
+  const std::int64_t numbers =
+      inputs ? quotient_up(spec.layers, policy.every) * spec.hidden : spec.layers * saved_width(spec, policy);
+  return static_cast<std::uint64_t>(numbers * largest_tokens(recipe)) * size_of(dtype);
 }
 
 const std::string& folder_of(const Recipe& recipe) {
@@ -81,7 +95,7 @@ std::unique_ptr<Offload> open_offload(FileSystem& files, const Recipe& recipe, s
   }
   if (const std::uint64_t room = files.free_space(folder); room < bytes) {
     fail(ErrorKind::data,
-         "offload_dir: {} has {} free, and blocks' inputs need {}: name a folder with more room, or lower "
+         "offload_dir: {} has {} free, and what waits there needs {}: name a folder with more room, or lower "
          "per_device_train_batch_size or cutoff_len",
          folder, format_bytes(room), format_bytes(bytes));
   }
@@ -95,13 +109,14 @@ void set_offload_fact(Facts& facts, const Recipe& recipe, const Offload& offload
              format("{}, {}, {}", name,
                     recipe.offload_synchronous ? "on the computing thread" : "one background thread",
                     offload.direct() ? "direct I/O" : "through the page cache"),
-             format("{} of blocks' inputs at most in {}{}", format_bytes(bytes), folder_of(recipe),
+             format("{} at most in {}{}", format_bytes(bytes), folder_of(recipe),
                     offload.direct() ? "" : "; its file system has no direct I/O")});
 }
 
 // The cheapest that fits.
 Activations choose_by_budget(FileSystem& files, const Recipe& recipe, Decoder& decoder, Engine& engine) {
-  const std::uint64_t bytes = waiting_bytes(recipe, decoder.spec(), 1, engine.dtype());
+  const std::uint64_t bytes =
+      waiting_bytes(recipe, decoder.spec(), {.recompute = ActivationPolicy::Recompute::full}, engine.dtype());
   Activations out;
   out.offload = open_offload(files, recipe, bytes);
   const FittingPolicy fitting = fit_activations(engine.context(), decoder, largest_tokens(recipe),
@@ -126,7 +141,7 @@ Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder&
   }
   out.policy = recompute_policy(recipe);
   const bool offloads = recipe.activation_policy == A::offload;
-  const std::uint64_t bytes = waiting_bytes(recipe, decoder.spec(), out.policy.every, engine.dtype());
+  const std::uint64_t bytes = waiting_bytes(recipe, decoder.spec(), out.policy, engine.dtype());
   if (offloads) {
     out.offload = open_offload(files, recipe, bytes);
     out.policy.offload = out.offload.get();
@@ -140,9 +155,8 @@ Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder&
 std::string advice_on_slow_offload(const Recipe& recipe, const OffloadCounts& counts, double seconds) {
   if (counts.time_stalled <= 0.1 * seconds) return "";
   return format(
-      "the computation waited {:.1f} s of {:.1f} s for offloaded inputs in {} ({} written and read). A "
-      "folder on "
-      "a faster disk helps{}; activation_policy: recompute needs no disk",
+      "the computation waited {:.1f} s of {:.1f} s for offloaded tensors in {} ({} written and read). A "
+      "folder on a faster disk helps{}; activation_policy: recompute needs no disk",
       counts.time_stalled, seconds, folder_of(recipe), format_bytes(counts.bytes_written + counts.bytes_read),
       buffers_of(recipe) == OffloadBuffers::two ? "" : ", and so does checkpoint.double_buffer: true");
 }

@@ -12,11 +12,13 @@ const std::string kNested = "the training block";
 
 void add_recompute_keys(KeyTable& t) {
   using R = Recipe::RecomputeKind;
-  t.choice<R>("recompute", &Recipe::recompute,
-              {{R::full, "full", {}}, {R::selective, "selective", {}}, {R::every_k, "every_k", {}}},
-              "What activation_policy: recompute makes again: whole blocks from their inputs (full), the "
-              "results of recompute_modules (selective), or whole blocks, each recompute_interval-th only "
-              "(every_k).")
+  t.choice<R>(
+       "recompute", &Recipe::recompute,
+       {{R::full, "full", {}}, {R::selective, "selective", {}}, {R::every_k, "every_k", {}}},
+       "What activation_policy: recompute or offload makes again: whole blocks from their inputs (full), "
+       "the results of recompute_modules (selective), or whole blocks, each recompute_interval-th only "
+       "(every_k). What is not made again stays in memory; with offload, blocks' inputs (full, every_k) "
+       "or all else that blocks save (selective) wait in a file.")
       .alias("recompute_granularity", kMegatron);
   t.integer("recompute_interval", &Recipe::recompute_interval, {.min = 2, .max = 100000},
             "The k of recompute: every_k.");
@@ -45,9 +47,10 @@ void add_activation_keys(KeyTable& t) {
        {A::recompute, "recompute", {}},
        {A::offload, "offload", {}},
        {A::automatic, "auto", {}}},
-      "What backward needs of the forward: kept in memory, made again (recompute), or made again "
-      "from blocks' inputs that wait in a file (offload), or whichever of these is the cheapest within "
-      "activation_memory (auto). Results are the same bits.");
+      "What backward needs of the forward: kept in memory, made again (recompute), or waiting in a file "
+      "(offload: blocks' inputs, from which the rest is made again, or with recompute: selective all but "
+      "what a pass over memory makes again), or whichever is the cheapest within activation_memory (auto). "
+      "Results are the same bits.");
   t.boolean("gradient_checkpointing", &Recipe::gradient_checkpointing,
             "true: activation_policy recompute, unless that says otherwise.");
   t.boolean("activation_offloading", &Recipe::activation_offloading, "true: activation_policy offload.");
@@ -62,10 +65,10 @@ void add_activation_keys(KeyTable& t) {
          "Folder of the file that activation_policy: offload uses; the file has no name and is gone when the "
          "run ends. Empty: output_dir.");
   t.boolean("checkpoint.double_buffer", &Recipe::double_buffer,
-            "Offloaded inputs are read one block ahead, into a second buffer.")
+            "What is offloaded is read one block ahead, into a second buffer.")
       .alias("training.checkpoint.double_buffer", kNested);
   t.boolean("checkpoint.synchronous", &Recipe::offload_synchronous,
-            "Offloaded inputs are written and read by the computation itself, for comparison.");
+            "What is offloaded is written and read by the computation itself, for comparison.");
   t.boolean(
        "metadata_cache", &Recipe::metadata_cache,
        "All layers share the segments of a micro-batch. false: each run of a layer builds them again, to "

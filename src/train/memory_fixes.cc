@@ -55,6 +55,10 @@ std::vector<Change> activation_changes(const Recipe& recipe) {
   out.push_back(
       {{"activation_policy=recompute", "recompute=selective"}, recompute(Recipe::RecomputeKind::selective)});
   out.push_back({{"activation_policy=recompute"}, recompute(Recipe::RecomputeKind::full)});
+  out.push_back({{"activation_policy=offload", "recompute=selective"}, [](Recipe& r) {
+                   r.activation_policy = A::offload;
+                   r.recompute = Recipe::RecomputeKind::selective;
+                 }});
   out.push_back({{"activation_policy=offload"}, [](Recipe& r) { r.activation_policy = A::offload; }});
   return out;
 }

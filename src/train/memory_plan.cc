@@ -76,6 +76,7 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
   run.step(largest);
   if (recipe.graph == Recipe::Graph::captured) run.step(largest);
   context.profile = &profile;
+  const std::uint64_t offloaded_before = run.offloaded_bytes();
   run.step(largest);
   // As the run does once a minute, for the utilisation that it shows.
   measure_matmul_peak(context.kernel, context.memory, context.dtype, false);
@@ -91,6 +92,8 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
     plan.step_flops += cost.flops;
     plan.step_bytes += cost.bytes;
   }
+  // Beside the computation, but through its memory.
+  plan.step_bytes += static_cast<double>(run.offloaded_bytes() - offloaded_before);
   return plan;
 }
 

@@ -80,6 +80,12 @@ void PlannedRun::step(const Step& step) {
   if (!fused) updater_->step(context, kLearningRate, 1, {});
 }
 
+std::uint64_t PlannedRun::offloaded_bytes() const {
+  if (!activations_.offload) return 0;
+  const OffloadCounts& counts = activations_.offload->counts();
+  return counts.bytes_written + counts.bytes_read;
+}
+
 std::size_t PlannedRun::largest_stored_state() const {
   const StateStore* store = updater_->store();
   std::size_t largest = 0;

@@ -34,6 +34,8 @@ class PlannedRun {
   // Bytes of the largest tensor of the optimizer's state that is in a file after a step, where a checkpoint
   // has to read it; 0: state is in memory.
   std::size_t largest_stored_state() const;
+  // Bytes of activations written to a file and read back, in all steps so far.
+  std::uint64_t offloaded_bytes() const;
 
   Engine& engine() { return engine_; }
 

@@ -154,6 +154,56 @@ TEST_F(OffloadTest, WithOneBufferReadsWhenItIsFree) {
   script.wait_for_reads(1);
 }
 
+TEST_F(OffloadTest, AGroupComesBackTogetherAndTakesATensorOnce) {
+  for (const OffloadBuffers buffers : kAll) {
+    Offload offload(make(buffers));
+    std::vector<std::vector<Saved>> groups;
+    for (int g = 0; g < 5; ++g) {
+      const OffloadedOps ops(context, offload);
+      std::vector<Saved>& group = groups.emplace_back();
+      for (int i = 0; i < 3; ++i)
+        group.push_back(save(context, filled(static_cast<float>(10 * g + i), 4, 4)));
+      const Tensor shared = filled(static_cast<float>(10 * g + 3), 4, 4);
+      for (int i = 0; i < 2; ++i) group.push_back(save(context, shared));
+    }
+    EXPECT_EQ(context.offload, nullptr);
+    EXPECT_EQ(offload.counts().written, 5 * 4);
+    for (int g = 4; g >= 0; --g) {
+      std::vector<Saved>& group = groups.back();
+      for (int i = 4; i >= 0; --i) {
+        EXPECT_EQ(group.back().get(context).view().row<float>(0)[0], 10 * g + std::min(i, 3));
+        group.pop_back();
+      }
+      groups.pop_back();
+      // The group before is asked for at the first use, or when the buffer is free.
+      if (g == (buffers == OffloadBuffers::two ? 3 : 4) && buffers != OffloadBuffers::none) {
+        EXPECT_EQ(offload.counts().read, 4);
+      }
+    }
+    EXPECT_EQ(offload.counts().read, (buffers == OffloadBuffers::two ? 3 : 4) * 4);
+  }
+  EXPECT_EQ(activations(), 0u);
+}
+
+TEST_F(OffloadTest, MemoryDoesNotGrowWithTheNumberOfGroups) {
+  constexpr std::int64_t kRows = 512, kCols = 512;  // 1 MiB
+  for (const OffloadBuffers buffers : kAll) {
+    for (const int count : {4, 16}) {
+      Offload offload(make(buffers));
+      memory.reset_peak();
+      std::vector<Saved> saved;
+      for (int g = 0; g < count; ++g) {
+        const OffloadedOps ops(context, offload);
+        for (int i = 0; i < 3; ++i) saved.push_back(save(context, filled(1, kRows, kCols)));
+      }
+      for (; !saved.empty(); saved.pop_back()) saved.back().get(context);
+      const std::size_t slots = buffers == OffloadBuffers::two ? 2 : 1;
+      // And the tensor that a transfer under way still holds.
+      EXPECT_LE(memory.use().peak[static_cast<std::size_t>(MemoryTag::activations)], (3 * slots + 1) << 20);
+    }
+  }
+}
+
 TEST_F(OffloadTest, SynchronousTransfersAreAllStalls) {
   Offload offload(make(OffloadBuffers::none));
   std::vector<Saved> saved;

@@ -110,7 +110,7 @@ TEST_F(RecomputeTest, ATensorMadeAgainIsMadeOnceAndFreedWithItsLastUser) {
   });
   Value value{filled(3), kNoGradient, later_tensor};
   later_tensor.reset();
-  std::vector<Saved> users = {value.saved(), value.saved()};
+  std::vector<Saved> users = {value.saved(context), value.saved(context)};
   value = {};
   EXPECT_EQ(made, 0);
   EXPECT_EQ(users[0].get(context).rows(), 512);
