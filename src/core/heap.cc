@@ -9,14 +9,18 @@ namespace lode {
 
 void Pieces::insert(std::byte* data, std::size_t size) {
   by_address_.emplace(data, size);
-  by_size_.emplace(size, data);
   total_ += size;
 }
 
-void Pieces::erase(std::map<std::byte*, std::size_t>::iterator piece) {
-  by_size_.erase({piece->second, piece->first});
+void Pieces::erase(Iterator piece) {
   total_ -= piece->second;
   by_address_.erase(piece);
+}
+
+void Pieces::shorten(Iterator piece, std::size_t size) {
+  const auto [data, whole] = *piece;
+  erase(piece);
+  if (whole > size) insert(data + size, whole - size);
 }
 
 void Pieces::add(std::byte* data, std::size_t size, std::byte* region_begin, std::byte* region_end) {
@@ -38,29 +42,59 @@ void Pieces::add(std::byte* data, std::size_t size, std::byte* region_begin, std
 }
 
 std::byte* Pieces::take(std::size_t size) {
-  const auto found = by_size_.lower_bound({size, nullptr});
-  if (found == by_size_.end()) return nullptr;
-  const auto [whole, data] = *found;
-  erase(by_address_.find(data));
-  if (whole > size) insert(data + size, whole - size);
+  if (size > total_) return nullptr;
+  const auto found =
+      std::ranges::find_if(by_address_, [size](const auto& piece) { return piece.second >= size; });
+  if (found == by_address_.end()) return nullptr;
+  std::byte* const data = found->first;
+  shorten(found, size);
   return data;
 }
 
 std::pair<std::byte*, std::size_t> Pieces::take_largest() {
-  const auto [size, data] = *by_size_.rbegin();
-  erase(by_address_.find(data));
-  return {data, size};
+  const auto largest =
+      std::ranges::max_element(by_address_, {}, [](const auto& piece) { return piece.second; });
+  const std::pair<std::byte*, std::size_t> piece = *largest;
+  erase(largest);
+  return piece;
+}
+
+void Pieces::take_front(std::byte* piece, std::size_t size) {
+  shorten(by_address_.find(piece), size);
+}
+
+std::size_t Pieces::size_before(const std::byte* end) const {
+  const auto after = by_address_.lower_bound(const_cast<std::byte*>(end));
+  if (after == by_address_.begin()) return 0;
+  const auto piece = std::prev(after);
+  return piece->first + piece->second == end ? piece->second : 0;
 }
 
 void Pieces::clear() {
   by_address_.clear();
-  by_size_.clear();
   total_ = 0;
 }
 
 void Heap::add(Pieces& pieces, std::byte* data, std::size_t size) {
   const auto region = std::prev(regions_.upper_bound(data));
   pieces.add(data, size, region->first, region->first + region->second);
+}
+
+Heap::Fresh Heap::find_fresh(std::size_t size) const {
+  Fresh best;
+  for (const auto& [data, bytes] : fresh_.all()) {
+    const std::size_t before = regions_.contains(data) ? 0 : std::min(size, used_.size_before(data));
+    const std::size_t untouched = size - before;
+    if (untouched > bytes || (best.data != nullptr && best.untouched <= untouched)) continue;
+    best = {data - before, untouched};
+  }
+  return best;
+}
+
+void Heap::take_fresh(const Fresh& place, std::size_t size) {
+  const std::size_t before = size - place.untouched;
+  if (before != 0) used_.take_front(place.data, before);
+  fresh_.take_front(place.data + before, place.untouched);
 }
 
 void Heap::give(std::byte* data, std::size_t size) {

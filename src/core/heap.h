@@ -1,11 +1,12 @@
 // Where a Memory's blocks lie: cut from large regions; neighbours that are free become one, so that steps of
-// varying sizes reuse each other's memory.
+// varying sizes reuse each other's memory. A region is an address range, far larger than what is used of it:
+// a block that no free piece is large enough for takes the piece before untouched memory, and only the rest
+// from that.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <set>
 #include <utility>
 
 namespace lode {
@@ -15,18 +16,23 @@ class Pieces {
  public:
   // The end of the region that `data` lies in decides what is a neighbour.
   void add(std::byte* data, std::size_t size, std::byte* region_begin, std::byte* region_end);
-  std::byte* take(std::size_t size);  // from the smallest that is large enough, else nullptr
+  // From the first that is large enough, else nullptr. The lowest addresses stay in use, and what varies lies
+  // together at the end: with the smallest that is large enough, pieces that fit nothing stay between blocks.
+  std::byte* take(std::size_t size);
   std::size_t total() const { return total_; }
   const std::map<std::byte*, std::size_t>& all() const { return by_address_; }
-  std::pair<std::byte*, std::size_t> take_largest();  // there must be one
+  std::pair<std::byte*, std::size_t> take_largest();    // there must be one
+  void take_front(std::byte* piece, std::size_t size);  // of the piece that begins there
+  std::size_t size_before(const std::byte* end) const;  // of the piece that ends there, else 0
   void clear();
 
  private:
-  void erase(std::map<std::byte*, std::size_t>::iterator piece);
+  using Iterator = std::map<std::byte*, std::size_t>::iterator;
+  void erase(Iterator piece);
   void insert(std::byte* data, std::size_t size);
+  void shorten(Iterator piece, std::size_t size);  // takes that much from its front
 
   std::map<std::byte*, std::size_t> by_address_;
-  std::set<std::pair<std::size_t, std::byte*>> by_size_;
   std::size_t total_ = 0;
 };
 
@@ -40,8 +46,13 @@ class Heap {
 
   // From what was given back, else nullptr.
   std::byte* take(std::size_t size) { return used_.take(size); }
-  // From what the system has given no memory for, all zero; else nullptr.
-  std::byte* take_fresh(std::size_t size) { return fresh_.take(size); }
+  struct Fresh {
+    std::byte* data = nullptr;  // nullptr: no region has that much left
+    std::size_t untouched = 0;  // bytes of it, at its end, that the system has given no memory for, all zero
+  };
+  // Where a block would lie that needs as little new memory as possible, and then takes it.
+  Fresh find_fresh(std::size_t size) const;
+  void take_fresh(const Fresh& place, std::size_t size);
   void give(std::byte* data, std::size_t size);
   void add_region(std::byte* data, std::size_t bytes);
   // drop(data, bytes) gives the memory of a piece back to the system and leaves it all zero; done to all that

@@ -1,6 +1,7 @@
 #include "core/memory.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,6 +14,9 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kLarge = std::size_t{256} << 10;  // blocks from here on do not lie between smaller ones
+// Addresses that a region takes: they cost nothing. Where addresses are limited or counted as memory, it is
+// this much smaller a region that is mapped.
+constexpr std::size_t kRegion = std::size_t{64} << 30;
 constexpr std::size_t kSmallRegion = std::size_t{8} << 20, kLargeRegion = std::size_t{32} << 20;
 constexpr std::size_t kLargestBlock = std::size_t{1} << 47;  // the address space; sizes beyond could overflow
 
@@ -87,16 +91,9 @@ void Memory::check_limit(std::size_t bytes) {
 std::byte* Memory::map_region(std::size_t bytes) {
   // Mapped with room to align, the rest is given back.
   const std::size_t padded = bytes + kHugePage;
-  void* raw =
+  void* const raw =
       mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) {
-    drop_free();
-    raw = mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  }
-  if (raw == MAP_FAILED) {
-    fail(ErrorKind::memory, "the system has no {} of memory to give; {} are mapped", format_bytes(bytes),
-         format_bytes(use_.reserved));
-  }
+  if (raw == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(raw);
   auto* data = reinterpret_cast<std::byte*>(round_up(reinterpret_cast<std::uintptr_t>(begin), kHugePage));
   if (data != begin) munmap(begin, static_cast<std::size_t>(data - begin));
@@ -106,18 +103,39 @@ std::byte* Memory::map_region(std::size_t bytes) {
   return data;
 }
 
-std::byte* Memory::take_fresh(Heap& heap, std::size_t capacity, std::size_t usual) {
-  check_limit(capacity);
-  std::byte* data = heap.take_fresh(capacity);
+void Memory::add_region(Heap& heap, std::size_t capacity, std::size_t usual) {
+  rlimit addresses{};
+  const bool free_addresses = getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur == RLIM_INFINITY;
+  // Smaller ones: a large block has a region of its own, and what is left of the usual ones stays for smaller
+  // blocks.
+  const std::size_t needed = capacity > usual / 4 ? round_up(capacity, kHugePage) : usual;
+  std::size_t bytes = std::max(needed, kRegion);
+  std::byte* data = free_addresses ? map_region(bytes) : nullptr;
+  if (data == nullptr) data = map_region(bytes = needed);
   if (data == nullptr) {
-    // A large block has a region of its own: what is left of the usual ones stays for smaller blocks.
-    const std::size_t bytes = capacity > usual / 4 ? round_up(capacity, kHugePage) : usual;
-    heap.add_region(map_region(bytes), bytes);
-    data = heap.take_fresh(capacity);
+    drop_free();
+    data = map_region(bytes);
   }
+  if (data == nullptr) {
+    fail(ErrorKind::memory, "the system has no {} of memory to give; {} are mapped", format_bytes(bytes),
+         format_bytes(use_.reserved));
+  }
+  heap.add_region(data, bytes);
+}
+
+std::byte* Memory::take_fresh(Heap& heap, std::size_t capacity, std::size_t usual, bool& zero) {
+  Heap::Fresh place = heap.find_fresh(capacity);
+  check_limit(place.data == nullptr ? capacity : place.untouched);
+  place = heap.find_fresh(capacity);  // what the limit gave back may serve
+  if (place.data == nullptr) {
+    add_region(heap, capacity, usual);
+    place = heap.find_fresh(capacity);
+  }
+  heap.take_fresh(place, capacity);
+  zero = place.untouched == capacity;
   use_.reserved = small_.used() + large_.used();
   use_.reserved_peak = std::max(use_.reserved_peak, use_.reserved);
-  return data;
+  return place.data;
 }
 
 std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
@@ -126,15 +144,14 @@ std::shared_ptr<Storage> Memory::allocate(std::size_t bytes, MemoryTag tag) {
   Heap& heap = large ? large_ : small_;
   const std::size_t capacity = heap.round_up(std::max<std::size_t>(bytes, 1));
   std::byte* data;
-  bool zero;
+  bool zero = false;
   {
     std::lock_guard lock(mutex_);
     const bool follows = stretch_ != nullptr && stretch_->concerns();
     data = follows ? stretch_->place(bytes, capacity, tag, large) : nullptr;
     const bool planned = data != nullptr;
     if (!planned) data = heap.take(capacity);
-    zero = data == nullptr;
-    if (zero) data = take_fresh(heap, capacity, large ? kLargeRegion : kSmallRegion);
+    if (data == nullptr) data = take_fresh(heap, capacity, large ? kLargeRegion : kSmallRegion, zero);
     if (follows) stretch_->taken(data, bytes, capacity, tag, large);
     const int t = static_cast<int>(tag);
     use_.current[t] += bytes;
@@ -163,7 +180,8 @@ std::byte* Memory::take_arena(bool large, std::size_t size) {
   if (data == nullptr) {
     // Free pieces that are too small for it would be held beside it.
     drop_free();
-    data = take_fresh(heap, size, large ? kLargeRegion : kSmallRegion);
+    bool zero;
+    data = take_fresh(heap, size, large ? kLargeRegion : kSmallRegion, zero);
   }
   handed_ += size;
   use_.handed_peak = std::max(use_.handed_peak, handed_);

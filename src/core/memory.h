@@ -89,8 +89,10 @@ class Memory {
   bool room_for(std::size_t bytes) const { return limit_ == 0 || handed_ + bytes <= limit_; }
   std::byte* take_arena(bool large, std::size_t size);
   void give_arena(bool large, std::byte* data, std::size_t size);
-  std::byte* map_region(std::size_t bytes);
-  std::byte* take_fresh(Heap& heap, std::size_t capacity, std::size_t usual);
+  static std::byte* map_region(std::size_t bytes);  // nullptr: the system has none
+  void add_region(Heap& heap, std::size_t capacity, std::size_t usual);
+  // zero: all of it is untouched.
+  std::byte* take_fresh(Heap& heap, std::size_t capacity, std::size_t usual, bool& zero);
   void check_limit(std::size_t bytes);
   void drop_free();
 

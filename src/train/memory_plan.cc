@@ -16,7 +16,7 @@ namespace {
 
 // Resident beside the allocator's memory in the runs of benchmarks/memory.py: code and libraries, kernels
 // made at run time, stacks, the prepared data and the tokenizer.
-constexpr std::size_t kProgram = std::size_t{48} << 20;
+constexpr std::size_t kProgram = std::size_t{42} << 20;
 
 std::vector<std::int64_t> largest_rows(const Rows& rows, std::int64_t count) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(rows.size()));

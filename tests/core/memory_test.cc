@@ -127,6 +127,33 @@ TEST(Tensor, SlicesShareTheStorage) {
   EXPECT_EQ(memory.use().total_current, 48u);
 }
 
+TEST(Memory, AFreePieceBeforeUntouchedMemoryIsTakenAlong) {
+  Memory memory;
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  const auto first = memory.allocate(2 * kMiB, MemoryTag::activations);
+  auto last = memory.allocate(3 * kMiB, MemoryTag::activations);
+  const std::byte* const where = last->data();
+  std::memset(last->data(), 0x5a, 3 * kMiB);
+  last.reset();
+  const auto larger = memory.allocate(40 * kMiB, MemoryTag::activations);
+  EXPECT_EQ(larger->data(), where);
+  EXPECT_FALSE(larger->was_zero());
+  EXPECT_EQ(memory.use().reserved, 42 * kMiB);
+}
+
+TEST(Memory, TheLowestFreePieceIsUsedFirst) {
+  Memory memory;
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  auto low = memory.allocate(8 * kMiB, MemoryTag::activations);
+  const auto between = memory.allocate(kMiB, MemoryTag::activations);
+  auto high = memory.allocate(2 * kMiB, MemoryTag::activations);
+  const auto end = memory.allocate(kMiB, MemoryTag::activations);
+  const std::byte* const where = low->data();
+  low.reset();
+  high.reset();
+  EXPECT_EQ(memory.allocate(2 * kMiB, MemoryTag::activations)->data(), where);
+}
+
 TEST(Memory, SaysWhetherABlockIsStillZero) {
   Memory memory;
   for (const std::size_t bytes : {std::size_t{100}, std::size_t{4} << 20}) {
