@@ -61,15 +61,19 @@ def peer_rows(subject, text, side="lodestone", variant=""):
               at_most=True, percent=True, note=note)
 
 
+INT8_SIDE = "lodestone, frozen weights in int8"  # in benchmarks/peers
+
+
 @row("lora-peers-135m")
 def lora_peers_135m():
     yield from peer_rows("lora-smollm2", "SmolLM2-135M")
+    yield from peer_rows("lora-smollm2", "SmolLM2-135M", INT8_SIDE, ", int8")
 
 
 @row("lora-peers-0.5b")
 def lora_peers_half():
     yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape")
-    yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape", "lodestone, frozen weights in int8", ", int8")
+    yield from peer_rows("lora-qwen2-0.5b", "0.5B Qwen2 shape", INT8_SIDE, ", int8")
 
 
 SAMPLE = 512  # tokens of a sample where steps of fine-tuning are compared, packed to T: as long as chats are
@@ -109,12 +113,16 @@ def int8(model, tokens, rounds, must, aim):
     apart = max(abs(a - b) / a for a, b in zip(*losses))
     yield Row(f"int8 frozen weights against our bf16 LoRA step, {model}", seconds[1], "s", seconds[0], must, aim, inverse=True,
               note=f"T = {tokens}, samples of {SAMPLE}")
-    yield Row(f"the same: losses apart, {model}", 100 * apart, "%", None, 1, 1, at_most=True)
+    yield Row(f"the same: losses apart, {model}, random weights", 100 * apart, "%", None, 1, 1, at_most=True)
 
 
 @row("int8-135m")
 def int8_135m():
     yield from int8("smollm2-135m", 2048, 3, 1.2, 1.4)
+    chats = [r for r in measure.peers() if r["subject"] == "lora-smollm2" and r["trainer"] == INT8_SIDE]
+    apart = 100 * chats[0]["largest_loss_difference"] if chats else None
+    yield Row("int8 frozen weights: losses apart from bf16, SmolLM2-135M on chats, the farthest step", apart, "%", None, 1, 1,
+              at_most=True, note=f"{chats[0]['steps']} steps" if chats else "not measured: benchmarks/peers/run writes build/peers.json")
 
 
 @row("int8-0.5b")

@@ -50,21 +50,54 @@ def group_by_length(lengths, batch_size):
     return list(LengthGroupedSampler(batch_size, lengths=lengths, generator=generator))
 
 
+def read_chats(tokenizer, data):
+    """Lines of the file in an order of their own, with their ids and labels."""
+    lines = [line for line in open(data, encoding="utf-8").read().splitlines() if line]
+    random.Random(1).shuffle(lines)
+    return [(line, answers(tokenizer, json.loads(line)["messages"])) for line in lines]
+
+
+def write_chats(out, chosen):
+    (out / "chat.jsonl").write_text("".join(line + "\n" for line, _ in chosen), encoding="utf-8")
+    write_samples(out / "tokens.json", [sample for _, sample in chosen])
+
+
+def tokens_of(chats):
+    return [len(sample["input_ids"]) for _, sample in chats]
+
+
+def filled_batches(chats, batch_size, steps, length):
+    """Batches whose chats fill `length` tokens together, within a fortieth."""
+    generator, chosen = random.Random(1), []
+    for _ in range(steps):
+        rest = [chat for chat in chats if chat not in chosen]
+        batch = generator.sample(rest, batch_size)
+        while not length * 39 // 40 <= sum(tokens_of(batch)) <= length:
+            batch = generator.sample(rest, batch_size)
+        chosen += batch
+    return chosen
+
+
 def chat_lora(out, base, data, batch_size, steps):
     """A batch to warm up with, then a pass over `steps - 1` batches drawn from all lengths, grouped by length."""
     batch_size, steps = int(batch_size), int(steps)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(base)
-    lines = [line for line in open(data, encoding="utf-8").read().splitlines() if line]
-    random.Random(1).shuffle(lines)
-    lines = lines[:batch_size * steps]
-    samples = [answers(tokenizer, json.loads(line)["messages"]) for line in lines]
-    warm = list(range(batch_size))
-    rest = list(range(batch_size, len(lines)))
-    lengths = [len(samples[i]["input_ids"]) for i in rest]
-    order = warm + [rest[i] for i in group_by_length(lengths, batch_size)]
-    (out / "chat.jsonl").write_text("".join(lines[i] + "\n" for i in order), encoding="utf-8")
-    write_samples(out / "tokens.json", [samples[i] for i in order])
+    chats = read_chats(transformers.AutoTokenizer.from_pretrained(base), data)[:batch_size * steps]
+    rest = chats[batch_size:]
+    write_chats(out, chats[:batch_size] + [rest[i] for i in group_by_length(tokens_of(rest), batch_size)])
     save_adapter(transformers.AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16), out / "adapter")
+
+
+def chat_lora_shape(out, config, tokenizer, data, batch_size, steps, length):
+    """Random weights of the shape in `config`, with the tokenizer and the chat template of a folder."""
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.from_pretrained(config), dtype=torch.bfloat16)
+    model.save_pretrained(out / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        (out / "model" / name).write_bytes((pathlib.Path(tokenizer) / name).read_bytes())
+    save_adapter(model, out / "adapter")
+    chats = read_chats(transformers.AutoTokenizer.from_pretrained(tokenizer), data)
+    write_chats(out, filled_batches(chats, int(batch_size), int(steps), int(length)))
 
 
 def blocks(tokenizer_file, text, length, count):
@@ -77,19 +110,6 @@ def blocks(tokenizer_file, text, length, count):
 
 def write_blocks(path, rows):
     write_samples(path, [{"input_ids": row, "labels": row} for row in rows])
-
-
-def text_lora(out, config, tokenizer, text, length, rows):
-    """Random weights of the shape in `config`, and rows of running text."""
-    torch.manual_seed(1)
-    model = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.from_pretrained(config), dtype=torch.bfloat16)
-    model.save_pretrained(out / "model")
-    (out / "model" / "tokenizer.json").write_bytes(pathlib.Path(tokenizer).read_bytes())
-    save_adapter(model, out / "adapter")
-    content = pathlib.Path(text).read_text(encoding="utf-8")[:400_000]
-    (out / "text.txt").write_text(content, encoding="utf-8")
-    write_blocks(out / "tokens.json", blocks(tokenizer, content, int(length), int(rows)))
 
 
 def full(out, config, tokenizer, train, valid, length, rows):
@@ -158,7 +178,7 @@ def main():
     kind, out = sys.argv[1], pathlib.Path(sys.argv[2])
     out.mkdir(parents=True, exist_ok=True)
     arguments = dict(argument.split("=", 1) for argument in sys.argv[3:])
-    {"chat-lora": chat_lora, "text-lora": text_lora, "full": full, "llmc": llmc}[kind](out, **arguments)
+    {"chat-lora": chat_lora, "chat-lora-shape": chat_lora_shape, "full": full, "llmc": llmc}[kind](out, **arguments)
 
 
 if __name__ == "__main__":

@@ -155,6 +155,7 @@ def chat_sides(folder):
             transformers_side(f"{name}, padded", "peer", folder, "padded", {**peer, "layout": "padded"}),
             transformers_side(f"{name}, packed", "peer", folder, "packed", {**peer, "layout": "packed"}),
             lode_side("lodestone, on the GGUF file", folder, "lode-gguf", {"model_name_or_path": gguf, **recipe}),
+            lode_side(INT8_SIDE, folder, "int8", {"model_name_or_path": base, "frozen_compute": "int8", **recipe}),
             transformers_side(f"{name}, padded, compiled", "peer-off", folder, "padded-compiled",
                               {**peer, "layout": "padded", "compile": True}),
             transformers_side(f"{name}, packed, compiled", "peer-off", folder, "packed-compiled",
@@ -166,23 +167,23 @@ def chat_sides(folder):
 QWEN2 = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936, "hidden_size": 896,
          "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
          "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": True}
-QWEN2_STEPS, QWEN2_LENGTH = 4, 1024
+QWEN2_BATCH, QWEN2_STEPS, QWEN2_LENGTH = 13, 4, 1024  # 13 chats, chosen to fill that many tokens
 
 
 def prepare_qwen2(folder):
     config = folder / "shape.json"
     config.write_text(json.dumps(QWEN2))
-    made(folder, "text-lora", config=config, tokenizer=asset("qwen"), text=text()[1], length=QWEN2_LENGTH,
-         rows=QWEN2_STEPS)
+    made(folder, "chat-lora-shape", config=config, tokenizer=smollm2()[0], data=ROOT / "examples/sft/train.jsonl",
+         batch_size=QWEN2_BATCH, steps=QWEN2_STEPS, length=QWEN2_LENGTH)
 
 
 def qwen2_sides(folder):
-    recipe = {"model_name_or_path": folder / "model", "stage": "pt", "finetuning_type": "lora",
-              "adapter_name_or_path": folder / "adapter", "dataset": folder / "text.txt",
-              "packing_strategy": "blocks", "cutoff_len": QWEN2_LENGTH, "per_device_train_batch_size": 1,
-              "max_steps": QWEN2_STEPS, "learning_rate": 1e-3, **LEAN}
-    peer = {"model": folder / "model", "dtype": "bfloat16", "adapter": folder / "adapter", "layout": "blocks",
-            "tokens": folder / "tokens.json", "batch_size": 1, "steps": QWEN2_STEPS, "learning_rate": 1e-3}
+    recipe = {"model_name_or_path": folder / "model", "stage": "sft", "finetuning_type": "lora",
+              "adapter_name_or_path": folder / "adapter", "dataset": folder / "chat.jsonl", "packing": False,
+              "cutoff_len": QWEN2_LENGTH, "per_device_train_batch_size": QWEN2_BATCH, "max_steps": QWEN2_STEPS,
+              "learning_rate": 1e-3, **LEAN}
+    peer = {"model": folder / "model", "dtype": "bfloat16", "adapter": folder / "adapter", "layout": "packed",
+            "tokens": folder / "tokens.json", "batch_size": QWEN2_BATCH, "steps": QWEN2_STEPS, "learning_rate": 1e-3}
     return [lode_side("lodestone", folder, "lode", recipe),
             transformers_side("transformers + PEFT, packed", "peer", folder, "packed", peer),
             lode_side(INT8_SIDE, folder, "int8", {**recipe, "frozen_compute": "int8"}),
@@ -265,7 +266,7 @@ def gpt2_sides(folder):
 
 SUBJECTS = [
     Subject("lora-smollm2", "LoRA r=16 on SmolLM2 135M, chats of many lengths, 8 a step", prepare_chat, chat_sides),
-    Subject("lora-qwen2-0.5b", "LoRA r=16 on a 0.5B Qwen2 shape, 1,024 tokens packed", prepare_qwen2, qwen2_sides,
+    Subject("lora-qwen2-0.5b", "LoRA r=16 on a 0.5B Qwen2 shape, 13 chats a step, packed to 1,024 tokens", prepare_qwen2, qwen2_sides,
             rounds=3),
     # In 120 steps at the demo's learning rate the rounding of bf16 grows beyond what single steps differ by.
     Subject("full-demo", "full training of the demo's model, 4 x 256 tokens", prepare_demo, demo_sides, rounds=1,
