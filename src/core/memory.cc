@@ -125,8 +125,11 @@ void Memory::add_region(Heap& heap, std::size_t capacity, std::size_t usual) {
 
 std::byte* Memory::take_fresh(Heap& heap, std::size_t capacity, std::size_t usual, bool& zero) {
   Heap::Fresh place = heap.find_fresh(capacity);
-  check_limit(place.data == nullptr ? capacity : place.untouched);
-  place = heap.find_fresh(capacity);  // what the limit gave back may serve
+  if (place.data == nullptr || (limit_ != 0 && use_.reserved + place.untouched > limit_)) {
+    // For all of it: what goes back to the system may be the piece that would have been taken along.
+    check_limit(capacity);
+    place = heap.find_fresh(capacity);
+  }
   if (place.data == nullptr) {
     add_region(heap, capacity, usual);
     place = heap.find_fresh(capacity);

@@ -141,6 +141,22 @@ TEST(Memory, AFreePieceBeforeUntouchedMemoryIsTakenAlong) {
   EXPECT_EQ(memory.use().reserved, 42 * kMiB);
 }
 
+TEST(Memory, TheLimitHoldsWhateverIsTakenAlong) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  Memory memory(10 * kMiB);
+  const auto first = memory.allocate(4 * kMiB, MemoryTag::activations);
+  auto low = memory.allocate(2 * kMiB, MemoryTag::activations);
+  auto between = memory.allocate(kMiB, MemoryTag::activations);
+  auto high = memory.allocate(3 * kMiB, MemoryTag::activations);
+  low.reset();
+  high.reset();
+  const auto larger = memory.allocate(5 * kMiB, MemoryTag::activations);
+  EXPECT_LE(memory.use().reserved, 10 * kMiB);
+  between.reset();
+  EXPECT_FALSE(error_of([&] { memory.allocate(2 * kMiB, MemoryTag::activations); }).empty());
+  EXPECT_LE(memory.use().reserved, 10 * kMiB);
+}
+
 TEST(Memory, TheLowestFreePieceIsUsedFirst) {
   Memory memory;
   constexpr std::size_t kMiB = std::size_t{1} << 20;
