@@ -76,7 +76,8 @@ Saved Offload::add(const Tensor& tensor) {
   LODE_ASSERT(tensor.view().contiguous() && tensor.view().data == tensor.storage()->data());
   const std::shared_ptr<Group>& group = groups_.back();
   for (const Entry* entry : group->entries) {
-    if (entry->tensor.defined() && entry->tensor.storage() == tensor.storage())
+    if (entry->tensor.defined() && entry->tensor.storage() == tensor.storage() &&
+        entry->rows == tensor.rows() && entry->cols == tensor.cols())
       return Saved(std::shared_ptr<LaterTensor>(entry->later));
   }
   const bool large = tensor.bytes() >= kLarge;

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kLarge = std::size_t{256} << 10;  // blocks from here on do not lie between smaller ones
-// Addresses that a region takes: they cost nothing. Where addresses are limited or counted as memory, it is
-// this much smaller a region that is mapped.
+// Addresses that a region takes: they cost nothing. Where they are limited, or counted as memory, regions
+// have the usual sizes below.
 constexpr std::size_t kRegion = std::size_t{64} << 30;
 constexpr std::size_t kSmallRegion = std::size_t{8} << 20, kLargeRegion = std::size_t{32} << 20;
 constexpr std::size_t kLargestBlock = std::size_t{1} << 47;  // the address space; sizes beyond could overflow
@@ -106,7 +106,7 @@ std::byte* Memory::map_region(std::size_t bytes) {
 void Memory::add_region(Heap& heap, std::size_t capacity, std::size_t usual) {
   rlimit addresses{};
   const bool free_addresses = getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur == RLIM_INFINITY;
-  // Smaller ones: a large block has a region of its own, and what is left of the usual ones stays for smaller
+  // Of the usual sizes, a large block has a region of its own: what is left of others stays for smaller
   // blocks.
   const std::size_t needed = capacity > usual / 4 ? round_up(capacity, kHugePage) : usual;
   std::size_t bytes = std::max(needed, kRegion);

@@ -17,7 +17,7 @@ struct Activations {
   ActivationPolicy policy;           // refers to offload
 };
 
-// Makes the facts. Opens the file of offloaded inputs: Error(usage) when its folder is missing, Error(data)
+// Makes the facts. Opens the file of what is offloaded: Error(usage) when its folder is missing, Error(data)
 // when it cannot be written to or has too little room for the largest micro-batch. activation_policy: auto
 // runs the decoder, whose gradients must be allocated: Error(memory) when nothing fits.
 Activations choose_activations(FileSystem& files, const Recipe& recipe, Decoder& decoder, Engine& engine);
