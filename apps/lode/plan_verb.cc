@@ -31,9 +31,9 @@ struct Parts {
   std::optional<Fact> batch;  // how auto was resolved
 };
 
-void choose_batch(Parts& parts, const Rows* rows) {
-  if (auto fact =
-          choose_batch_size(real_files(), parts.recipe, *parts.model, parts.model_path, rows, parts.limit))
+void choose_batch(Parts& parts) {
+  if (auto fact = choose_batch_size(real_files(), parts.recipe, *parts.model, parts.model_path, parts.data,
+                                    parts.limit))
     parts.batch = std::move(fact);
 }
 
@@ -46,11 +46,11 @@ Parts read_parts(const PlanArguments& arguments, Log& log) {
   if (parts.recipe.stage == Recipe::Stage::sft)
     parts.model->tokenizer = with_named_template(parts.model->tokenizer, parts.recipe.chat_template);
   parts.limit = memory_limit_bytes(arguments.fit.empty() ? parts.recipe.memory_limit : arguments.fit);
-  if (parts.recipe.streaming || arguments.full_rows) choose_batch(parts, nullptr);
+  if (parts.recipe.streaming || arguments.full_rows) choose_batch(parts);
   if (!arguments.full_rows) {
     Engine engine({.threads = static_cast<int>(parts.recipe.num_threads)});
     parts.data = prepare_data_sets(files, parts.recipe, parts.model->tokenizer, engine.threads(), log);
-    choose_batch(parts, parts.data.train.get());
+    choose_batch(parts);
   }
   return parts;
 }
@@ -84,10 +84,7 @@ void plan(const PlanArguments& arguments) {
   FileSystem& files = real_files();
   Log log;
   const Parts parts = read_parts(arguments, log);
-  const Rows* rows = parts.data.train.get();
-  const MemoryPlan memory =
-      plan_memory(files, parts.recipe, *parts.model, parts.model_path,
-                  largest_step(parts.recipe, rows, parts.model->config.spec.vocab_size));
+  const MemoryPlan memory = plan_memory(files, parts.recipe, *parts.model, parts.model_path, parts.data);
   const std::size_t limit = parts.limit;
   Json json = memory.to_json();
   json["memory_limit"] = limit == 0 ? Json() : Json(static_cast<std::int64_t>(limit));
@@ -113,7 +110,8 @@ void plan(const PlanArguments& arguments) {
                   time.tokens / time.seconds);
   }
   if (!arguments.fit.empty()) {
-    const auto fixes = find_memory_fixes(files, parts.recipe, *parts.model, parts.model_path, rows, limit);
+    const auto fixes =
+        find_memory_fixes(files, parts.recipe, *parts.model, parts.model_path, parts.data, limit);
     Json list = Json::array();
     for (const MemoryFix& fix : fixes) list.push_back(to_json(fix));
     json["fixes"] = std::move(list);

@@ -145,6 +145,18 @@ EvalBatches::EvalBatches(std::shared_ptr<const Rows> rows, std::int64_t tokens_p
   if (rows_->size() > 0) begins_.push_back(rows_->size());
 }
 
+std::int64_t EvalBatches::largest() const {
+  LODE_ASSERT(size() > 0);
+  std::int64_t largest = 0, most = -1;
+  for (std::int64_t i = 0; i < size(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    std::int64_t tokens = 0;
+    for (std::int64_t row = begins_[at]; row < begins_[at + 1]; ++row) tokens += rows_->num_tokens(row);
+    if (tokens > most) largest = i, most = tokens;
+  }
+  return largest;
+}
+
 EvalBatch EvalBatches::make(std::int64_t i) const {
   LODE_ASSERT(i >= 0 && i < size());
   const auto at = static_cast<std::size_t>(i);

@@ -75,6 +75,8 @@ class EvalBatches {
   EvalBatches(std::shared_ptr<const Rows> rows, std::int64_t tokens_per_batch);
   std::int64_t size() const { return static_cast<std::int64_t>(begins_.size()) - 1; }
   EvalBatch make(std::int64_t i) const;
+  // The number of the one with most tokens; there must be one.
+  std::int64_t largest() const;
 
  private:
   std::shared_ptr<const Rows> rows_;

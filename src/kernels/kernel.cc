@@ -20,4 +20,9 @@ std::byte* Workspace::take(std::size_t bytes) {
   return data;
 }
 
+void Workspace::release() {
+  LODE_ASSERT(region_ == 0 && used_ == 0);
+  regions_.clear();
+}
+
 }  // namespace lode

@@ -44,6 +44,9 @@ class Workspace {
     std::size_t region_, used_;
   };
 
+  // Gives back the regions, for work of another size is to follow. Nothing may be taken.
+  void release();
+
  private:
   friend class Scope;
   std::byte* take(std::size_t bytes);

@@ -19,7 +19,7 @@ struct Chunk {
   const FrozenHead& head;
   std::int64_t begin, count;
   View logits;  // [count, kColumns] f32
-  View sums;    // U, [count, D] f32
+  View sums;    // U, [count, D] f32; without data: no gradient is wanted
   std::vector<SoftmaxRow> rows;
   std::vector<float> factors;
 };
@@ -61,8 +61,9 @@ void add_block(Chunk& chunk, std::int64_t first, std::int64_t columns) {
                                    .rows = chunk.rows,
                                    .factors = chunk.factors,
                                    .exponentials = exponentials});
-    if (first > 0) rescale(chunk);
+    if (first > 0 && chunk.head.dx.defined()) rescale(chunk);
   }
+  if (!chunk.head.dx.defined()) return;
   OpTimer timer(context, "head dX", flops_of(chunk, columns));
   chunk.head.product.backward_rows(exponentials, first, columns, first > 0, chunk.sums);
 }
@@ -80,7 +81,19 @@ void write_gradient(const float* sums, const float* label, float share, float we
   }
 }
 
-void finish(Chunk& chunk) {
+void finish_losses(Chunk& chunk) {
+  const FrozenHead& head = chunk.head;
+  for (std::size_t i = 0; i < chunk.rows.size(); ++i) {
+    const SoftmaxRow& row = chunk.rows[i];
+    const auto at = static_cast<std::size_t>(chunk.begin) + i;
+    const bool target = head.labels[at] >= 0;
+    head.loss[at] =
+        target ? static_cast<float>(std::log(row.sum) - static_cast<double>(row.label - row.max)) : 0;
+    head.correct[at] = target && row.correct ? 1 : 0;
+  }
+}
+
+void finish_gradient(Chunk& chunk) {
   Context& context = chunk.context;
   const FrozenHead& head = chunk.head;
   std::vector<std::int32_t> ids(static_cast<std::size_t>(chunk.count));
@@ -96,14 +109,11 @@ void finish(Chunk& chunk) {
   parallel_for(context.kernel.threads, chunk.count, 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t) {
       const auto at = static_cast<std::size_t>(chunk.begin + t);
-      const SoftmaxRow& row = chunk.rows[static_cast<std::size_t>(t)];
       const bool target = head.labels[at] >= 0;
-      head.loss[at] =
-          target ? static_cast<float>(std::log(row.sum) - static_cast<double>(row.label - row.max)) : 0;
-      head.correct[at] = target && row.correct ? 1 : 0;
       const float weight = target ? head.weights[at] : 0;
       // Without a target all sums are 0.
-      const float share = target ? static_cast<float>(static_cast<double>(weight) / row.sum) : 0;
+      const double sum = chunk.rows[static_cast<std::size_t>(t)].sum;
+      const float share = target ? static_cast<float>(static_cast<double>(weight) / sum) : 0;
       const float *sums = chunk.sums.row<float>(t), *label = labels.row<float>(t);
       const View dx = head.dx.view();
       if (dx.dtype == DType::f32) {
@@ -123,7 +133,7 @@ void run_frozen_head(Context& context, const FrozenHead& head) {
   const std::int64_t stride = (columns + 31) / 32 * 32;
   Workspace::Scope scope(*context.kernel.workspace);
   float* logits = scope.take<float>(most * stride);
-  float* sums = scope.take<float>(most * width);
+  float* sums = head.dx.defined() ? scope.take<float>(most * width) : nullptr;
   for (std::int64_t begin = 0; begin < tokens; begin += most) {
     const std::int64_t count = std::min(most, tokens - begin);
     Chunk chunk{.context = context,
@@ -136,7 +146,8 @@ void run_frozen_head(Context& context, const FrozenHead& head) {
                 .factors = std::vector<float>(static_cast<std::size_t>(count), 1.0f)};
     for (std::int64_t first = 0; first < vocabulary; first += columns)
       add_block(chunk, first, std::min(columns, vocabulary - first));
-    finish(chunk);
+    finish_losses(chunk);
+    if (head.dx.defined()) finish_gradient(chunk);
   }
 }
 

@@ -241,8 +241,8 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
   if (x.wants_gradient()) head.dx = context.activation(head.x.rows(), x.data.cols());
   if (z.wants_gradient()) head.dz = context.activation(head.x.rows(), z.data.cols());
   fill_targets(head, batch, chosen, loss_scale);
-  const bool only_dx = head.dx.defined() && !head.wants_dw && adapter.b == nullptr;
-  if (only_dx && chunk_tokens == 0) {
+  const bool frozen = !head.wants_dw && adapter.b == nullptr;
+  if (frozen && chunk_tokens == 0) {
     run_frozen_head(context,
                     {product, weight, head.x, head.dx, head.labels, head.weights, head.loss, head.correct});
   } else {

@@ -29,8 +29,8 @@ struct LowRankHead {
 // x [T, D], weight [V, D]. loss_scale multiplies every token weight in the gradient (1 / number of target
 // tokens of the whole global batch). The gradient of x is recorded when x wants one, the weight's when it is
 // not frozen. Tokens without a target cost no logits. chunk_tokens: tokens whose logits exist at a time; 0:
-// as many as fit 60 MB, at least 128 when the weight is trained; and where only x wants a gradient, no more
-// than a block of the vocabulary at a time (frozen_head.h).
+// as many as fit 60 MB, at least 128 when the weight is trained; and where neither the weight nor an adapter
+// wants a gradient, no more than a block of the vocabulary at a time (frozen_head.h).
 TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
                                  float loss_scale, std::int64_t chunk_tokens = 0,
                                  const LowRankHead& adapter = {});

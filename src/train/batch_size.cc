@@ -98,10 +98,10 @@ Candidates find_candidates(const Recipe& recipe, const Rows* rows,
 }  // namespace
 
 std::optional<Fact> choose_batch_size(FileSystem& files, Recipe& recipe, const ModelParts& parts,
-                                      const std::string& model_path, const Rows* rows, std::size_t limit,
+                                      const std::string& model_path, const DataSets& data, std::size_t limit,
                                       const std::optional<EarlierBatch>& earlier) {
   if (recipe.per_device_train_batch_size != Recipe::kAutoBatch) return std::nullopt;
-  const Candidates candidates = find_candidates(recipe, rows, earlier);
+  const Candidates candidates = find_candidates(recipe, data.train.get(), earlier);
   const std::int64_t total = candidates.rows_per_step;
   const auto cut = [&](Recipe& changed, std::int64_t size) {
     changed.per_device_train_batch_size = size;
@@ -110,9 +110,8 @@ std::optional<Fact> choose_batch_size(FileSystem& files, Recipe& recipe, const M
   Rehearsals rehearsals(limit, [&](std::int64_t size) {
     Recipe changed = recipe;
     cut(changed, size);
-    return plan_memory(files, changed, parts, model_path,
-                       largest_step(changed, rows, parts.config.spec.vocab_size))
-        .peak();
+    changed.eval_strategy = Recipe::When::no;  // which needs the same with all of them
+    return plan_memory(files, changed, parts, model_path, data).peak();
   });
   const auto& sizes = candidates.sizes;
   const auto before = earlier ? std::ranges::find(sizes, earlier->rows) : sizes.end();

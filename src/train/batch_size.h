@@ -14,8 +14,8 @@ struct EarlierBatch {
 };
 
 // Where the recipe's micro-batch is auto: sets it and gradient_accumulation_steps, and returns the fact
-// "micro-batch"; else nothing. Steps are rehearsed (plan_memory) with the largest rows; `rows` may be null as
-// there. Taken is the largest micro-batch with which the run fits `limit` bytes (0: any does):
+// "micro-batch"; else nothing. Steps are rehearsed (plan_memory) with the largest rows; `data` may be empty
+// as there. Taken is the largest micro-batch with which the run fits `limit` bytes (0: any does):
 // - of the divisors of the global batch: global_batch_size, or that of the earlier run, whose own cut is
 // taken
 //   again if it fits, so that the resumed run stays the same to the bit;
@@ -23,7 +23,7 @@ struct EarlierBatch {
 //   the global batch is then gradient_accumulation_steps of them.
 // When one row alone does not fit, one is taken: the plan of the run says what helps. Throws as plan_memory.
 std::optional<Fact> choose_batch_size(FileSystem& files, Recipe& recipe, const ModelParts& parts,
-                                      const std::string& model_path, const Rows* rows, std::size_t limit,
+                                      const std::string& model_path, const DataSets& data, std::size_t limit,
                                       const std::optional<EarlierBatch>& earlier = {});
 
 }  // namespace lode

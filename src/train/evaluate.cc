@@ -13,6 +13,8 @@ EvalResult evaluate(Context& context, Decoder& decoder, const std::shared_ptr<co
   const auto begin = std::chrono::steady_clock::now();
   const EvalBatches batches(rows, tokens_per_batch);
   const bool was_training = std::exchange(context.training, false);
+  // Evaluations and steps must not need what the other's regions leave: each is planned by itself.
+  context.kernel.workspace->release();
   EvalResult result;
   double sum = 0;
   std::int64_t correct = 0;
@@ -26,6 +28,7 @@ EvalResult evaluate(Context& context, Decoder& decoder, const std::shared_ptr<co
     for (const Segment& segment : eval.batch.segments().list()) result.samples += segment.padding ? 0 : 1;
   }
   context.training = was_training;
+  context.kernel.workspace->release();
   const double tokens = static_cast<double>(result.tokens);
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
   result.loss = result.tokens == 0 ? kNone : sum / tokens;

@@ -73,29 +73,36 @@ std::vector<Change> base_changes(const Recipe& recipe) {
   return out;
 }
 
+// Its batches bound the memory of an evaluation, not its result.
+std::vector<Change> evaluation_changes(const Recipe& recipe, const MemoryPlan& plan, std::size_t limit) {
+  std::vector<Change> out{{}};
+  const bool too_large = plan.phases.evaluation + plan.program + MemoryPlan::kRoom > limit;
+  if (plan.phases.evaluation != 0 && too_large && recipe.per_device_eval_batch_size > 1)
+    out.push_back({{"per_device_eval_batch_size=1"}, [](Recipe& r) { r.per_device_eval_batch_size = 1; }});
+  return out;
+}
+
 // Time of the same samples, in FLOPs of products.
-double work_of(const Recipe& recipe, const MemoryPlan& plan, const Step& step) {
-  const auto times = static_cast<double>(recipe.gradient_accumulation_steps) /
-                     static_cast<double>(step.micro_batches.size());
+double work_of(const Recipe& recipe, const MemoryPlan& plan) {
+  const auto times =
+      static_cast<double>(recipe.gradient_accumulation_steps) / static_cast<double>(plan.micro_batches);
   return times * (plan.step_flops + kFlopsPerByte * plan.step_bytes);
 }
 
 }  // namespace
 
 std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                                         const std::string& model_path, const Rows* rows, std::size_t limit,
-                                         std::size_t count) {
-  const auto planned = [&](const Recipe& changed, double& work) {
-    const Step step = largest_step(changed, rows, parts.config.spec.vocab_size);
-    const MemoryPlan plan = plan_memory(files, changed, parts, model_path, step);
-    work = work_of(changed, plan, step);
-    return plan.peak();
+                                         const std::string& model_path, const DataSets& data,
+                                         std::size_t limit, std::size_t count) {
+  const auto planned = [&](const Recipe& changed) {
+    return plan_memory(files, changed, parts, model_path, data);
   };
-  double before = 0;
-  const std::size_t peak_before = planned(recipe, before);
+  const MemoryPlan plan_before = planned(recipe);
+  const double before = work_of(recipe, plan_before);
   std::vector<MemoryFix> fixes;
   const std::vector<std::vector<Change>> dimensions = {batch_changes(recipe), activation_changes(recipe),
-                                                       optimizer_changes(recipe), base_changes(recipe)};
+                                                       optimizer_changes(recipe), base_changes(recipe),
+                                                       evaluation_changes(recipe, plan_before, limit)};
   std::size_t combinations = 1;
   for (const auto& changes : dimensions) combinations *= changes.size();
   // The first changes nothing.
@@ -109,10 +116,10 @@ std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe
       fix.changes.insert(fix.changes.end(), change.text.begin(), change.text.end());
       if (change.apply) change.apply(changed);
     }
-    double work = 0;
-    fix.peak = planned(changed, work);
-    fix.slow_down = before > 0 ? work / before : 1;
-    if (fix.peak < peak_before) fixes.push_back(std::move(fix));
+    const MemoryPlan plan = planned(changed);
+    fix.peak = plan.peak();
+    fix.slow_down = before > 0 ? work_of(changed, plan) / before : 1;
+    if (fix.peak < plan_before.peak()) fixes.push_back(std::move(fix));
   }
   const auto end =
       std::partition(fixes.begin(), fixes.end(), [&](const MemoryFix& fix) { return fix.peak <= limit; });

@@ -28,9 +28,9 @@ std::vector<std::int64_t> largest_rows(const Rows& rows, std::int64_t count) {
   return order;
 }
 
-Batch full_rows(const Recipe& recipe, std::int64_t vocabulary) {
+Batch full_rows(const Recipe& recipe, std::int64_t rows, std::int64_t vocabulary) {
   const auto length = static_cast<std::int32_t>(recipe.cutoff_len);
-  std::vector<std::int32_t> lengths(static_cast<std::size_t>(recipe.per_device_train_batch_size), length);
+  std::vector<std::int32_t> lengths(static_cast<std::size_t>(rows), length);
   std::vector<std::int64_t> ids(lengths.size());
   std::iota(ids.begin(), ids.end(), 0);
   return make_batch(lengths, ids, [&](std::size_t, std::int32_t* out) {
@@ -58,15 +58,32 @@ Step largest_step(const Recipe& recipe, const Rows* rows, std::int64_t vocabular
       step.micro_batches.push_back(
           make_batch(*rows, largest_rows(*rows, recipe.per_device_train_batch_size)));
     } else {
-      step.micro_batches.push_back(full_rows(recipe, vocabulary));
+      step.micro_batches.push_back(full_rows(recipe, recipe.per_device_train_batch_size, vocabulary));
     }
     step.num_targets += step.micro_batches.back().num_targets();
   }
   return step;
 }
 
+std::optional<Batch> largest_evaluation(const Recipe& recipe, const DataSets& data, std::int64_t vocabulary) {
+  if (recipe.eval_strategy == Recipe::When::no || !recipe.has_evaluation_data()) return std::nullopt;
+  const std::int64_t rows = recipe.per_device_eval_batch_size;
+  if (data.eval.empty()) return full_rows(recipe, rows, vocabulary);
+  std::optional<Batch> largest;
+  for (const EvalRows& set : data.eval) {
+    const EvalBatches batches(set.rows, rows * recipe.cutoff_len);
+    if (batches.size() == 0) continue;
+    Batch batch = batches.make(batches.largest()).batch;
+    if (!largest || batch.num_tokens() > largest->num_tokens()) largest = std::move(batch);
+  }
+  return largest;
+}
+
 MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                       const std::string& model_path, const Step& largest) {
+                       const std::string& model_path, const DataSets& data) {
+  const std::int64_t vocabulary = parts.config.spec.vocab_size;
+  const Step largest = largest_step(recipe, data.train.get(), vocabulary);
+  const std::optional<Batch> evaluation = largest_evaluation(recipe, data, vocabulary);
   const Rehearsal rehearsal;
   const PlannedLoad load = plan_load(files, recipe, parts, model_path);
   PlannedRun run(files, recipe, parts, model_path);
@@ -82,12 +99,20 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
   measure_matmul_peak(context.kernel, context.memory, context.dtype, false);
   const MemoryUse step = context.memory.use();
   MemoryPlan plan{.use = larger_of(load.use, step), .program = kProgram};
+  if (evaluation) {
+    context.profile = nullptr;
+    context.memory.reset_peak();
+    run.evaluate(*evaluation);
+    plan.use = larger_of(plan.use, context.memory.use());
+    plan.phases.evaluation = context.memory.use().handed_peak;
+  }
   // Both files of a checkpoint are written at the same time, and state that waits in a file is read for it.
-  plan.phases = {.load = load.use.handed_peak + load.mapped,
-                 .step = step.handed_peak,
-                 .save = step.handed_peak + run.largest_stored_state() + 2 * SafetensorsWriter::kBuffer,
-                 .load_problem = load.problem};
+  plan.phases.load = load.use.handed_peak + load.mapped;
+  plan.phases.step = step.handed_peak;
+  plan.phases.save = step.handed_peak + run.largest_stored_state() + 2 * SafetensorsWriter::kBuffer;
+  plan.phases.load_problem = load.problem;
   plan.largest = describe(largest.micro_batches.front());
+  plan.micro_batches = static_cast<std::int64_t>(largest.micro_batches.size());
   for (const auto& [op, cost] : profile.ops()) {
     plan.step_flops += cost.flops;
     plan.step_bytes += cost.bytes;
@@ -112,9 +137,12 @@ Json MemoryPlan::to_json() const {
   Json table = Json::object();
   for (const auto& [name, bytes] : rows()) table[name] = static_cast<std::int64_t>(bytes);
   Json times = Json::object();
-  for (const auto& [name, bytes] :
-       {std::pair{"load", phases.load}, {"step", phases.step}, {"save", phases.save}})
-    times[name] = static_cast<std::int64_t>(bytes + program);
+  for (const auto& [name, bytes] : {std::pair{"load", phases.load},
+                                    {"step", phases.step},
+                                    {"evaluation", phases.evaluation},
+                                    {"save", phases.save}}) {
+    if (bytes != 0) times[name] = static_cast<std::int64_t>(bytes + program);
+  }
   if (!phases.load_problem.empty()) times["load_problem"] = phases.load_problem;
   return Json::object({{"bytes", table},
                        {"phases", std::move(times)},
@@ -140,6 +168,7 @@ std::vector<std::string> MemoryPlan::lines() const {
         phases.load_problem.empty() ? "making the model and reading its weights"
                                     : "room for the weights alone: " + phases.load_problem);
   phase("step", phases.step, "forward, backward and update");
+  if (phases.evaluation != 0) phase("evaluation", phases.evaluation, "the largest batch of the evaluations");
   phase("save", phases.save, "a step while a checkpoint is written");
   out.push_back(format("{:<14} {:>12}  with {} of room, as memory_limit must allow", "peak",
                        format_bytes(peak()), format_bytes(kRoom)));
@@ -179,14 +208,14 @@ std::size_t tensor_limit(std::size_t process_limit) {
 }
 
 void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                  const std::string& model_path, const Rows* rows, const MemoryPlan& plan,
+                  const std::string& model_path, const DataSets& data, const MemoryPlan& plan,
                   std::size_t limit) {
   if (limit == 0 || plan.peak() <= limit) return;
   std::string text =
       format("the run needs {}, memory_limit allows {}", format_bytes(plan.peak()), format_bytes(limit));
   for (const std::string& line : plan.lines()) text += "\n  " + line;
   for (const std::string& line :
-       fix_lines(find_memory_fixes(files, recipe, parts, model_path, rows, limit), limit))
+       fix_lines(find_memory_fixes(files, recipe, parts, model_path, data, limit), limit))
     text += "\n" + line;
   fail(ErrorKind::memory, "{}", text);
 }

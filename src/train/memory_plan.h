@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,11 @@ struct LargestBatch {
 struct MemoryPhases {
   std::size_t load = 0;  // making the model and reading its weights, what is mapped of their files included
   std::size_t step = 0;
-  std::size_t save = 0;      // a step while a checkpoint is written
-  std::string load_problem;  // why the weights could not be looked at; load is then the room for them alone
+  std::size_t evaluation = 0;  // 0: the run has none
+  std::size_t save = 0;        // a step while a checkpoint is written
+  std::string load_problem;    // why the weights could not be looked at; load is then the room for them alone
 
-  std::size_t largest() const { return std::max({load, step, save}); }
+  std::size_t largest() const { return std::max({load, step, evaluation, save}); }
 };
 
 struct MemoryPlan {
@@ -38,7 +40,9 @@ struct MemoryPlan {
   MemoryPhases phases;
   std::size_t program = 0;  // resident beside the tags: code, libraries, tokenizer, data
   LargestBatch largest;
-  double step_flops = 0, step_bytes = 0;  // of one step with this batch; bytes: of passes that stream memory
+  // Of a step of `micro_batches` such batches; bytes: of passes that stream memory.
+  double step_flops = 0, step_bytes = 0;
+  std::int64_t micro_batches = 0;
 
   // What a limit must allow.
   std::size_t peak() const { return phases.largest() + program + kRoom; }
@@ -54,10 +58,14 @@ struct MemoryPlan {
 // The step that needs most: the rows with most tokens in one micro-batch; a second one when gradients are
 // accumulated. Without rows (streams, or data that is not prepared) full rows of one sample each.
 Step largest_step(const Recipe& recipe, const Rows* rows, std::int64_t vocabulary);
+// The largest batch of the evaluations, nothing when there are none. Data that is not prepared is taken to
+// fill it.
+std::optional<Batch> largest_evaluation(const Recipe& recipe, const DataSets& data, std::int64_t vocabulary);
 
-// Throws as making the model and the optimizer does. Takes next to no memory itself.
+// `data` may be empty: not prepared. Throws as making the model and the optimizer does. Takes next to no
+// memory itself.
 MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                       const std::string& model_path, const Step& largest);
+                       const std::string& model_path, const DataSets& data);
 
 // A change of the recipe that needs less, and what it costs.
 struct MemoryFix {
@@ -69,8 +77,8 @@ struct MemoryFix {
 // Combinations of changes that keep what is learned nearly the same and fit the limit, the cheapest first, at
 // most `count`; when none fits, the one that needs least.
 std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                                         const std::string& model_path, const Rows* rows, std::size_t limit,
-                                         std::size_t count = 5);
+                                         const std::string& model_path, const DataSets& data,
+                                         std::size_t limit, std::size_t count = 5);
 
 // The list as shown to users, with a line above it.
 std::vector<std::string> fix_lines(const std::vector<MemoryFix>& fixes, std::size_t limit);
@@ -83,6 +91,7 @@ std::size_t tensor_limit(std::size_t process_limit);
 
 // Throws Error(memory) with the table and the changes that help when the plan is above the limit.
 void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                  const std::string& model_path, const Rows* rows, const MemoryPlan& plan, std::size_t limit);
+                  const std::string& model_path, const DataSets& data, const MemoryPlan& plan,
+                  std::size_t limit);
 
 }  // namespace lode

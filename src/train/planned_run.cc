@@ -80,6 +80,14 @@ void PlannedRun::step(const Step& step) {
   if (!fused) updater_->step(context, kLearningRate, 1, {});
 }
 
+void PlannedRun::evaluate(const Batch& batch) {
+  Context& context = engine_.context();
+  const bool was_training = std::exchange(context.training, false);
+  context.kernel.workspace->release();
+  decoder_.loss(context, batch, 1.0f);
+  context.training = was_training;
+}
+
 std::uint64_t PlannedRun::offloaded_bytes() const {
   if (!activations_.offload) return 0;
   const OffloadCounts& counts = activations_.offload->counts();

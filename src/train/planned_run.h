@@ -31,6 +31,8 @@ class PlannedRun {
   void initialise() { decoder_.initialise(engine_.context(), 1); }
   // Forward, backward and update as the run would.
   void step(const Step& step);
+  // As the run does between steps, without gradients.
+  void evaluate(const Batch& batch);
   // Bytes of the largest tensor of the optimizer's state that is in a file after a step, where a checkpoint
   // has to read it; 0: state is in memory.
   std::size_t largest_stored_state() const;

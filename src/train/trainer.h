@@ -58,7 +58,7 @@ class Trainer {
   // trainer_start.cc
   void read_parts();
   void make_state();
-  void choose_batch(const Rows* rows);
+  void choose_batch();
   void plan_run();
   void make_model();
   void show_coverage() const;

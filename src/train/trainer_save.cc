@@ -102,6 +102,7 @@ void Trainer::write_samples() {
     log_.info("step {}: sample: {}{}", state_.step, prompt, generated.text);
   }
   context.training = was_training;
+  context.kernel.workspace->release();
 }
 
 // The optimizer state of a parameter, in memory or in a file.

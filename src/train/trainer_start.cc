@@ -80,9 +80,9 @@ Trainer::Trainer(FileSystem& files, const Recipe& recipe, std::vector<std::strin
   for (const std::string& notice : recipe_.notices) log_.info("{}", notice);
   resumed_ = folder_->resume_from();
   read_parts();
-  if (recipe_.streaming) choose_batch(nullptr);  // a stream is cut as it is read
+  if (recipe_.streaming) choose_batch();  // a stream is cut as it is read
   data_ = prepare_data_sets(files_, recipe_, parts_->tokenizer, engine_.threads(), log_);
-  choose_batch(data_.train.get());
+  choose_batch();
   if (data_.train) {
     const auto seed = static_cast<std::uint64_t>(recipe_.data_seed.value_or(recipe_.seed));
     loader_ = std::make_unique<StepLoader>(
@@ -243,7 +243,7 @@ void Trainer::make_state() {
   if (data_.stream) data_.stream->seek(state_.stream);
 }
 
-void Trainer::choose_batch(const Rows* rows) {
+void Trainer::choose_batch() {
   if (recipe_.per_device_train_batch_size != Recipe::kAutoBatch) return;
   std::optional<EarlierBatch> earlier;
   if (resumed_) {
@@ -251,16 +251,14 @@ void Trainer::choose_batch(const Rows* rows) {
                                                join_path(resumed_->path, "lode_state.json"));
     earlier = {saved.rows_per_step, saved.recipe.at("per_device_train_batch_size").as_int()};
   }
-  const auto fact = choose_batch_size(files_, recipe_, *parts_, model_path_, rows, memory_limit_, earlier);
+  const auto fact = choose_batch_size(files_, recipe_, *parts_, model_path_, data_, memory_limit_, earlier);
   engine_.facts().set(*fact);
 }
 
 // Before weights are read: a run that does not fit ends here.
 void Trainer::plan_run() {
-  const Rows* rows = data_.train.get();
-  plan_ = plan_memory(files_, recipe_, *parts_, model_path_,
-                      largest_step(recipe_, rows, parts_->config.spec.vocab_size));
-  require_fits(files_, recipe_, *parts_, model_path_, rows, plan_, memory_limit_);
+  plan_ = plan_memory(files_, recipe_, *parts_, model_path_, data_);
+  require_fits(files_, recipe_, *parts_, model_path_, data_, plan_, memory_limit_);
 }
 
 void Trainer::make_updater() {

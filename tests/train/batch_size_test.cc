@@ -30,9 +30,7 @@ class BatchSize : public testing::Test {
         read_model_parts(real_files(), recipe.model_name_or_path, recipe.tokenizer_name_or_path);
     Log log(false);
     const DataSets data = prepare_data_sets(real_files(), recipe, parts.tokenizer, 1, log);
-    return plan_memory(real_files(), recipe, parts, recipe.model_name_or_path,
-                       largest_step(recipe, data.train.get(), parts.config.spec.vocab_size))
-        .peak();
+    return plan_memory(real_files(), recipe, parts, recipe.model_name_or_path, data).peak();
   }
   std::size_t peak_of_rows(std::int64_t rows) const {
     return peak_of(with(base_, {format("per_device_train_batch_size={}", rows)}));
@@ -58,8 +56,9 @@ class BatchSize : public testing::Test {
   }
   static std::string limit(std::size_t bytes) { return format("memory_limit={}B", bytes); }
 
-  const Overrides base_ = {"model_name_or_path=@/wide.json", "max_steps=4", "save_steps=2",
-                           "adam_epsilon=1e-2", "overwrite_output_dir=true"};
+  const Overrides base_ = {
+      "model_name_or_path=@/wide.json", "max_steps=4",     "save_steps=2", "adam_epsilon=1e-2",
+      "overwrite_output_dir=true",      "eval_strategy=no"};
   const Overrides auto_ = with(base_, {"per_device_train_batch_size=auto"});
   TinyRun run_;
 };

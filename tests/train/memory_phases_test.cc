@@ -41,8 +41,7 @@ Outcome run_and_plan(const TinyRun& run, const Overrides& overrides) {
   const ModelParts parts = read_recipe_parts(real_files(), recipe, path);
   Log log(false);
   const DataSets data = prepare_data_sets(real_files(), recipe, parts.tokenizer, 1, log);
-  return {plan_memory(real_files(), recipe, parts, path,
-                      largest_step(recipe, data.train.get(), parts.config.spec.vocab_size)),
+  return {plan_memory(real_files(), recipe, parts, path, data),
           parse_json(real_files().read(join_path(recipe.output_dir, "run.json")), "run.json")};
 }
 
@@ -105,6 +104,36 @@ TEST(MemoryPhases, OfInt8FrozenProducts) {
   expect_as_planned(run_and_plan(run, joined(lora, {"frozen_compute=int8"})));
 }
 
+// Batches of evaluations may be larger than those of steps, which keep more of each token.
+TEST(MemoryPhases, OfEvaluations) {
+  const TinyRun run;
+  write_file_atomically(
+      real_files(), run / "wide.json",
+      R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 8192,
+          "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 4,
+          "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})");
+  const Overrides wide = joined(kQuick, {"model_name_or_path=@/wide.json"});
+  const Overrides evaluate = joined(wide, {"eval_dataset=@/text.txt", "eval_strategy=steps", "eval_steps=1"});
+  const Outcome outcome = run_and_plan(run, joined(evaluate, {"per_device_eval_batch_size=100"}));
+  const MemoryPhases& phases = outcome.plan.phases;
+  EXPECT_GT(phases.evaluation, phases.step);
+  EXPECT_EQ(static_cast<std::int64_t>(phases.evaluation),
+            outcome.record.at("memory_steps").at("handed_peak").as_int());
+  for (const MemoryTag tag : kExact) {
+    EXPECT_EQ(static_cast<std::int64_t>(outcome.plan.use.peak[static_cast<std::size_t>(tag)]),
+              outcome.measured("memory", tag))
+        << name_of(tag);
+  }
+  EXPECT_LE(run_and_plan(run, joined(evaluate, {"per_device_eval_batch_size=1"})).plan.phases.evaluation,
+            phases.step);
+  EXPECT_EQ(run_and_plan(run, wide).plan.phases.evaluation, 0u);
+  // Data that is not prepared fills the batch.
+  const Recipe recipe = run.recipe(joined(evaluate, {"per_device_eval_batch_size=4"}));
+  const std::optional<Batch> batch = largest_evaluation(recipe, {}, 300);
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->num_tokens(), 4 * recipe.cutoff_len);
+}
+
 // What a save reads back from the file comes on top of a step.
 TEST(MemoryPhases, OfStateInAFile) {
   const TinyRun run;
@@ -120,8 +149,7 @@ TEST(MemoryPhases, OfWeightsThatAreNotThere) {
   const TinyRun run;
   const Recipe recipe = run.recipe({"train_from_scratch=false"});
   const ModelParts parts = read_recipe_parts(real_files(), recipe, recipe.model_name_or_path);
-  const MemoryPlan plan = plan_memory(real_files(), recipe, parts, recipe.model_name_or_path,
-                                      largest_step(recipe, nullptr, parts.config.spec.vocab_size));
+  const MemoryPlan plan = plan_memory(real_files(), recipe, parts, recipe.model_name_or_path, {});
   EXPECT_NE(plan.phases.load_problem, "");
   EXPECT_GE(plan.phases.load, plan.use.peak[static_cast<std::size_t>(MemoryTag::weights)]);
   EXPECT_NE(plan.lines()[plan.rows().size()].find("room for the weights alone"), std::string::npos);

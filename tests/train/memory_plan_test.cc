@@ -25,8 +25,7 @@ Parts read(const TinyRun& run, const Overrides& overrides) {
 }
 
 MemoryPlan plan(const Parts& parts) {
-  return plan_memory(real_files(), parts.recipe, parts.model, parts.recipe.model_name_or_path,
-                     largest_step(parts.recipe, parts.data.train.get(), parts.model.config.spec.vocab_size));
+  return plan_memory(real_files(), parts.recipe, parts.model, parts.recipe.model_name_or_path, parts.data);
 }
 
 // 67 million parameters a layer.
@@ -98,12 +97,27 @@ TEST(MemoryPlan, TheFirstFixMakesItFit) {
   const Parts parts = read(run, wide);
   const std::size_t peak = plan(parts).peak();
   const auto fixes = find_memory_fixes(real_files(), parts.recipe, parts.model,
-                                       parts.recipe.model_name_or_path, parts.data.train.get(), peak - 1);
+                                       parts.recipe.model_name_or_path, parts.data, peak - 1);
   ASSERT_FALSE(fixes.empty());
   EXPECT_LT(fixes.front().peak, peak);
   Overrides changed = wide;
   changed.insert(changed.end(), fixes.front().changes.begin(), fixes.front().changes.end());
   EXPECT_EQ(plan(read(run, changed)).peak(), fixes.front().peak);
+}
+
+TEST(MemoryPlan, AnEvaluationThatDoesNotFitIsCutSmaller) {
+  const TinyRun run;
+  write_wide_model(run, 1);
+  const Overrides evaluated = {"model_name_or_path=@/wide.json", "eval_dataset=@/text.txt",
+                               "eval_strategy=epoch", "optim=adamw_8bit", "per_device_eval_batch_size=100"};
+  const Parts parts = read(run, evaluated);
+  const MemoryPlan planned = plan(parts);
+  ASSERT_GT(planned.phases.evaluation, planned.phases.step);
+  const auto fixes = find_memory_fixes(real_files(), parts.recipe, parts.model,
+                                       parts.recipe.model_name_or_path, parts.data, planned.peak() - 1);
+  ASSERT_FALSE(fixes.empty());
+  EXPECT_EQ(fixes.front().changes, Overrides{"per_device_eval_batch_size=1"});
+  EXPECT_EQ(fixes.front().slow_down, 1);
 }
 
 TEST(MemoryPlan, Limits) {
