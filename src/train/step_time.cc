@@ -1,7 +1,9 @@
 #include "train/step_time.h"
 
+#include <algorithm>
 #include <chrono>
-#include <map>
+#include <optional>
+#include <vector>
 
 #include "core/rehearsal.h"
 #include "train/planned_run.h"
@@ -10,7 +12,7 @@ namespace lode {
 namespace {
 
 constexpr std::int64_t kVocabulary = 8192;
-constexpr int kTimedSteps = 2;
+constexpr std::size_t kTimedSteps = 3;
 
 // The step with ids of a smaller vocabulary.
 Step with_vocabulary(const Step& step, std::int64_t vocabulary) {
@@ -27,18 +29,31 @@ Step with_vocabulary(const Step& step, std::int64_t vocabulary) {
   return out;
 }
 
-// FLOPs, bytes, calls and (unless rehearsed) seconds by op of one step.
-Profile profile_of(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                   const std::string& model_path, const Step& step, int steps) {
+// FLOPs, bytes, calls and (unless rehearsed) seconds by op, of each step.
+std::vector<Profile> profile_steps(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
+                                   const std::string& model_path, const Step& step, std::size_t steps) {
   PlannedRun run(files, recipe, parts, model_path);
   if (!Rehearsal::active()) run.initialise();
-  Profile profile;
-  for (int i = 0; i <= steps; ++i) {
-    // The first one makes kernels and touches memory for the first time.
-    run.engine().context().profile = i == 0 ? nullptr : &profile;
+  // The first one makes kernels and touches memory for the first time.
+  run.step(step);
+  std::vector<Profile> profiles(steps);
+  for (Profile& profile : profiles) {
+    run.engine().context().profile = &profile;
     run.step(step);
   }
-  return profile;
+  return profiles;
+}
+
+// Of the op's costs in several steps that of the median time: one of them may have been held up.
+std::optional<OpCost> usual_cost(const std::vector<Profile>& steps, const std::string& op) {
+  std::vector<OpCost> costs;
+  for (const Profile& step : steps) {
+    const auto found = step.ops().find(op);
+    if (found != step.ops().end()) costs.push_back(found->second);
+  }
+  if (costs.empty()) return std::nullopt;
+  std::ranges::sort(costs, {}, &OpCost::seconds);
+  return costs[costs.size() / 2];
 }
 
 double seconds_of(const OpCost& wanted, const OpCost& measured) {
@@ -63,17 +78,16 @@ StepTime predict_step_time(FileSystem& files, const Recipe& recipe, const ModelP
   if (recipe.activation_policy == Recipe::Activations::offload)
     measurable.activation_policy = Recipe::Activations::recompute;
   measurable.optim_offload_dir.clear();
-  const Profile measured =
-      profile_of(files, measurable, small, model_path, with_vocabulary(step, spec.vocab_size), kTimedSteps);
-  Profile whole;
+  const std::vector<Profile> measured = profile_steps(files, measurable, small, model_path,
+                                                      with_vocabulary(step, spec.vocab_size), kTimedSteps);
+  std::vector<Profile> whole;
   {
     const Rehearsal rehearsal;
-    whole = profile_of(files, recipe, parts, model_path, step, 1);
+    whole = profile_steps(files, recipe, parts, model_path, step, 1);
   }
   StepTime time;
-  for (const auto& [op, cost] : whole.ops()) {
-    const auto found = measured.ops().find(op);
-    if (found != measured.ops().end()) time.seconds += seconds_of(cost, found->second);
+  for (const auto& [op, cost] : whole.front().ops()) {
+    if (const auto usual = usual_cost(measured, op)) time.seconds += seconds_of(cost, *usual);
   }
   for (const Batch& batch : step.micro_batches) {
     for (const Segment& segment : batch.segments().list())
