@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/direct_output.h"
 #include "core/fail.h"
 
 namespace lode {
@@ -179,6 +180,11 @@ class RealFiles : public FileSystem {
 
   std::unique_ptr<OutputFile> create(const std::string& path) override {
     return std::make_unique<RealOutput>(path, O_TRUNC);
+  }
+  std::unique_ptr<OutputFile> create_large(const std::string& path) override {
+    if (path.find('\0') == std::string::npos)
+      if (auto direct = create_direct(path)) return direct;
+    return create(path);
   }
   std::unique_ptr<OutputFile> append(const std::string& path) override {
     return std::make_unique<RealOutput>(path, O_APPEND);

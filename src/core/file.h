@@ -51,6 +51,8 @@ class FileSystem {
 
   // Writing
   virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;  // truncates an existing file
+  // The same for a large file: past the system's cache where that is possible.
+  virtual std::unique_ptr<OutputFile> create_large(const std::string& path) { return create(path); }
   virtual std::unique_ptr<OutputFile> append(const std::string& path) = 0;  // creates it when absent
   virtual void make_directory(const std::string& path) = 0;                 // with parents; existing is fine
   virtual void rename(const std::string& from, const std::string& to) = 0;  // atomic, replaces a file

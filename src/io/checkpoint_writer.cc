@@ -1,8 +1,5 @@
 #include "io/checkpoint_writer.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <chrono>
 #include <utility>
 
@@ -17,17 +14,10 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void set_policy(pthread_t thread, int policy) {
-  const sched_param parameters{};
-  pthread_setschedparam(thread, policy, &parameters);  // a refusal only costs speed
-}
-
 }  // namespace
 
 CheckpointWriter::~CheckpointWriter() {
-  if (!running()) return;
-  hurry();
-  thread_.join();
+  if (running()) thread_.join();
 }
 
 void CheckpointWriter::begin(CheckpointContents contents) {
@@ -43,7 +33,6 @@ void CheckpointWriter::begin(CheckpointContents contents) {
 }
 
 void CheckpointWriter::run() {
-  set_policy(pthread_self(), SCHED_IDLE);
   const Clock::time_point start = Clock::now();
   try {
     save_checkpoint(files_, contents_, [this](std::size_t parameter) { set_written(parameter + 1); });
@@ -63,19 +52,12 @@ void CheckpointWriter::set_written(std::size_t count) {
   progress_.notify_one();
 }
 
-// Whoever waits for the writer wants it to run even on a busy machine.
-void CheckpointWriter::hurry() {
-  set_policy(thread_.native_handle(), SCHED_OTHER);
-}
-
 double CheckpointWriter::wait(std::size_t parameter) {
   const Clock::time_point start = Clock::now();
-  hurry();
   {
     std::unique_lock lock(mutex_);
     progress_.wait(lock, [&] { return written_.load(std::memory_order_acquire) > parameter; });
   }
-  if (!done_.load(std::memory_order_acquire)) set_policy(thread_.native_handle(), SCHED_IDLE);
   const double seconds = seconds_since(start);
   stall_seconds_ += seconds;
   return seconds;
@@ -88,7 +70,6 @@ std::optional<SavedCheckpoint> CheckpointWriter::poll() {
 
 std::optional<SavedCheckpoint> CheckpointWriter::finish() {
   if (!running()) return std::nullopt;
-  hurry();
   thread_.join();
   saved_.stall_seconds = std::exchange(stall_seconds_, 0.0);
   contents_ = {};

@@ -50,7 +50,6 @@ class CheckpointWriter {
   double wait(std::size_t parameter);
   void run();
   void set_written(std::size_t count);
-  void hurry();
 
   FileSystem& files_;
   CheckpointContents contents_;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/direct_output.h"
 #include "core/file.h"
 #include "core/tensor.h"
 #include "io/hash.h"
@@ -84,8 +85,9 @@ struct WrittenFile {
 // whoever needs that gives a temporary path.
 class SafetensorsWriter {
  public:
-  // All that it holds beside the views: what is converted on its way to the file.
-  static constexpr std::size_t kBuffer = std::size_t{1} << 20;  // bytes
+  static constexpr std::size_t kBuffer = std::size_t{1} << 20;  // bytes: what is converted on its way
+  // All that it holds beside the views, bytes.
+  static constexpr std::size_t kHeld = kBuffer + kDirectBuffers;
 
   SafetensorsWriter(FileSystem& files, const std::string& path, std::vector<TensorSpec> specs);
   static std::uint64_t file_size(std::span<const TensorSpec> specs);

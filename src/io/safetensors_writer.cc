@@ -66,7 +66,7 @@ SafetensorsWriter::SafetensorsWriter(FileSystem& files, const std::string& path,
                                      std::vector<TensorSpec> specs)
     : specs_(std::move(specs)) {
   const std::string header = make_header(specs_);
-  file_ = files.create(path);
+  file_ = files.create_large(path);
   put(std::as_bytes(std::span(header)));
 }
 

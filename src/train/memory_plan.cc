@@ -109,7 +109,7 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
   // Both files of a checkpoint are written at the same time, and state that waits in a file is read for it.
   plan.phases.load = load.use.handed_peak + load.mapped;
   plan.phases.step = step.handed_peak;
-  plan.phases.save = step.handed_peak + run.largest_stored_state() + 2 * SafetensorsWriter::kBuffer;
+  plan.phases.save = step.handed_peak + run.largest_stored_state() + 2 * SafetensorsWriter::kHeld;
   plan.phases.load_problem = load.problem;
   plan.largest = describe(largest.micro_batches.front());
   plan.micro_batches = static_cast<std::int64_t>(largest.micro_batches.size());

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "core/direct_output.h"
 #include "temp_folder.h"
 
 namespace lode {
@@ -42,6 +43,35 @@ TEST(RealFiles, ReadsAndWrites) {
   EXPECT_EQ(files.read(path), std::string(100000, 'x'));
   EXPECT_NE(files.read("/proc/self/status").find("Name:"), std::string::npos);
   EXPECT_GT(files.free_space(folder.path()), 0u);
+}
+
+// Past the cache only whole blocks can be written; files end where they should all the same.
+TEST(RealFiles, LargeFiles) {
+  const TempFolder folder;
+  const std::string path = folder / "large";
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{4096}, kDirectBuffers / 2, 3 * kDirectBuffers + 4097}) {
+    SCOPED_TRACE(size);
+    std::string text(size, '\0');
+    for (std::size_t i = 0; i < size; ++i) text[i] = static_cast<char>('a' + i * 7 % 26 + i / 4096 % 3);
+    const std::string_view all = text;
+    const auto file = files.create_large(path);
+    // Synced in the middle, with more to follow in the block.
+    const std::size_t first = std::min<std::size_t>(size, 5000);
+    file->write(all.substr(0, first));
+    file->sync();
+    EXPECT_EQ(files.size(path), first);
+    for (std::size_t at = first; at < size; at += 100'001) file->write(all.substr(at, 100'001));
+    file->sync();
+    file->close();
+    EXPECT_TRUE(files.read(path) == text);
+  }
+  const auto closed = files.create_large(path);
+  closed->write("not synced");
+  closed->close();
+  EXPECT_EQ(files.read(path), "not synced");
+  EXPECT_NE(error_of([&] { files.create_large(folder / "absent/file"); }).find("cannot open for writing"),
+            std::string::npos);
 }
 
 TEST(RealFiles, Folders) {

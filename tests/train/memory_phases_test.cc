@@ -64,7 +64,7 @@ void expect_as_planned(const Outcome& outcome) {
   // The plan has room for measuring the peak of products, which runs shorter than a second do not; saving
   // from memory takes two buffers that no tag counts.
   EXPECT_GE(static_cast<std::int64_t>(phases.step), steps);
-  EXPECT_EQ(phases.save, phases.step + 2 * SafetensorsWriter::kBuffer);
+  EXPECT_EQ(phases.save, phases.step + 2 * SafetensorsWriter::kHeld);
   EXPECT_EQ(outcome.plan.peak(), phases.largest() + outcome.plan.program + MemoryPlan::kRoom);
   EXPECT_GE(load, outcome.measured("memory_load", MemoryTag::weights));
 }
@@ -140,7 +140,7 @@ TEST(MemoryPhases, OfStateInAFile) {
   const Outcome outcome = run_and_plan(run, joined(kQuick, {"optim_offload_dir=" + run.path()}));
   const MemoryPhases& phases = outcome.plan.phases;
   const std::size_t largest = std::size_t{300} * 32 * sizeof(float);  // of the embedding, each moment
-  EXPECT_EQ(phases.save, phases.step + largest + 2 * SafetensorsWriter::kBuffer);
+  EXPECT_EQ(phases.save, phases.step + largest + 2 * SafetensorsWriter::kHeld);
   EXPECT_LE(outcome.record.at("memory_steps").at("handed_peak").as_int(),
             static_cast<std::int64_t>(phases.step + largest));
 }
