@@ -13,6 +13,6 @@ namespace lode {
 // cannot be made at all. Two buffers: one is written by a thread of its own while the other is filled, so a
 // failed write is thrown by the next call.
 std::unique_ptr<OutputFile> create_direct(const std::string& path);
-inline constexpr std::size_t kDirectBuffers = std::size_t{4} << 20;  // bytes, of each file
+inline constexpr std::size_t kDirectBuffers = std::size_t{768} << 10;  // bytes, of each file
 
 }  // namespace lode
