@@ -45,6 +45,7 @@ class DirectOutput : public OutputFile {
       const std::size_t n = std::min(data.size(), kBuffer - used_);
       std::memcpy(buffers_[0].get() + used_, data.data(), n);
       used_ += n;
+      rest_written_ = false;
       data = data.subspan(n);
       if (used_ == kBuffer) write_buffer();
     }
@@ -73,15 +74,17 @@ class DirectOutput : public OutputFile {
     const std::uint64_t at = std::exchange(position_, position_ + kBuffer);
     writing_ = background_.start([this, at] { write_at(at, {buffers_[1].get(), kBuffer}); });
   }
-  // What is in the buffer stays there, as more may follow in its last block.
+  // What is in the buffer stays there, as more may follow in its last block. Once is enough: after a sync
+  // nothing may change that is not synced.
   void write_rest() {
     wait();
-    if (used_ == 0) return;
+    if (used_ == 0 || rest_written_) return;
     const std::size_t whole = (used_ + kBlock - 1) / kBlock * kBlock;
     std::memset(buffers_[0].get() + used_, 0, whole - used_);
     write_at(position_, {buffers_[0].get(), whole});
     if (::ftruncate(descriptor_, static_cast<off_t>(position_ + used_)) != 0)
       fail_file(path_, "write", errno);
+    rest_written_ = true;
   }
   void write_at(std::uint64_t position, std::span<const std::byte> data) {
     while (!data.empty()) {
@@ -104,6 +107,7 @@ class DirectOutput : public OutputFile {
   std::array<Buffer, 2> buffers_;  // the one that is filled, the one that is written
   std::size_t used_ = 0;           // of the first
   std::uint64_t position_ = 0;     // of the first in the file
+  bool rest_written_ = false;      // what is in the first is in the file, too
   Background::Handle writing_;
   Background background_;
 };

@@ -66,6 +66,13 @@ TEST(RealFiles, LargeFiles) {
     file->close();
     EXPECT_TRUE(files.read(path) == text);
   }
+  // What is synced is not written again.
+  const auto synced = files.create_large(path);
+  synced->write("synced text");
+  synced->sync();
+  files.truncate(path, 6);
+  synced->close();
+  EXPECT_EQ(files.read(path), "synced");
   const auto closed = files.create_large(path);
   closed->write("not synced");
   closed->close();
