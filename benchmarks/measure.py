@@ -171,12 +171,12 @@ _small = []
 
 
 def small_model_run():
-    """Nine steps of the SmolLM2-135M shape on the demo's text, with a background save and one at the end; run once."""
+    """Nine steps of the SmolLM2-135M shape on the demo's text, with four background saves and one at the end; run once."""
     if not _small:
         text_file()
         _small.append(train("smollm2-135m", stage="pt", train_from_scratch="true",
                             model_name_or_path=write_config("smollm2-135m"), tokenizer_name_or_path=tokenizer(),
-                            max_steps=9, save_steps=5, save_total_limit=1, learning_rate=1e-4, **BLOCKS))
+                            max_steps=9, save_steps=2, save_total_limit=1, learning_rate=1e-4, **BLOCKS))
     return _small[0]
 
 

@@ -11,7 +11,7 @@
 namespace lode {
 namespace {
 
-constexpr std::size_t kChunk = SafetensorsWriter::kBuffer;  // hashed and written while it is in the cache
+constexpr std::size_t kChunk = std::size_t{128} << 10;  // hashed twice and copied while it is in the cache
 
 std::uint64_t bytes_of(const TensorSpec& spec) {
   const MatrixSize size = matrix_size(spec.shape);
@@ -91,12 +91,12 @@ void SafetensorsWriter::put_converted(const TensorSpec& spec, const ConstView& v
   const MatrixSize size = matrix_size(spec.shape);
   const auto element = static_cast<std::int64_t>(size_of(spec.dtype));
   const auto source = static_cast<std::int64_t>(size_of(view.dtype));
-  const std::int64_t fit = static_cast<std::int64_t>(kChunk) / element;
+  const std::int64_t fit = static_cast<std::int64_t>(kBuffer) / element;
   const std::int64_t cols_a_block = std::min(fit, size.cols),
                      rows_a_block = std::max<std::int64_t>(fit / size.cols, 1);
   ByteStrides strides{view.stride * source, source};
   if (spec.transposed) std::swap(strides.row, strides.col);
-  buffer_.resize(kChunk);
+  buffer_.resize(kBuffer);
   for (std::int64_t r = 0; r < size.rows; r += rows_a_block) {
     const std::int64_t rows = std::min(rows_a_block, size.rows - r);
     for (std::int64_t c = 0; c < size.cols; c += cols_a_block) {
