@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/fail.h"
+#include "core/rehearsal.h"
+
 namespace lode {
 namespace {
 
@@ -47,6 +50,18 @@ class StopFilter {
   bool stopped_ = false;
 };
 
+KvCache make_cache(Context& context, const DecoderSpec& spec, std::int64_t prompt_tokens,
+                   std::int64_t max_new_tokens) {
+  if (prompt_tokens >= spec.max_positions) {
+    fail(ErrorKind::usage, "the prompt has {} tokens; the model's context is {}: shorten it", prompt_tokens,
+         spec.max_positions);
+  }
+  return KvCache(context, spec.layers, spec.kv_heads * spec.head_dim,
+                 std::min(spec.max_positions, prompt_tokens + max_new_tokens));
+}
+
+}  // namespace
+
 Tensor next_logits(Context& context, Decoder& decoder, KvCache& cache, std::span<const std::int32_t> tokens) {
   const auto count = static_cast<std::int32_t>(tokens.size());
   const std::int32_t first[] = {static_cast<std::int32_t>(cache.length())};
@@ -57,7 +72,17 @@ Tensor next_logits(Context& context, Decoder& decoder, KvCache& cache, std::span
   return decoder.last_logits(context, decoder.forward(context, batch, &cache));
 }
 
-}  // namespace
+void rehearse_generation(Context& context, Decoder& decoder, std::int64_t prompt_tokens,
+                         std::int64_t max_new_tokens) {
+  LODE_ASSERT(Rehearsal::active());
+  KvCache cache = make_cache(context, decoder.spec(), prompt_tokens, max_new_tokens);
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(prompt_tokens), 0);
+  // The logits of the tokens before are there until those of the next ones are.
+  Tensor logits = next_logits(context, decoder, cache, prompt);
+  if (cache.length() == cache.capacity()) return;
+  cache.advance(cache.capacity() - cache.length() - 1);
+  logits = next_logits(context, decoder, cache, std::span(prompt).first(1));
+}
 
 Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenizer, std::string_view prompt,
                    const GenerateOptions& options, const std::function<void(std::string_view)>& on_text) {
@@ -80,12 +105,7 @@ Generated generate_after(Context& context, Decoder& decoder, const Tokenizer& to
   LODE_ASSERT(!seen.empty());
   const DecoderSpec& spec = decoder.spec();
   const auto prompt_tokens = static_cast<std::int64_t>(seen.size());
-  if (prompt_tokens >= spec.max_positions) {
-    fail(ErrorKind::usage, "the prompt has {} tokens; the model's context is {}: shorten it", prompt_tokens,
-         spec.max_positions);
-  }
-  const std::int64_t capacity = std::min(spec.max_positions, prompt_tokens + options.max_new_tokens);
-  KvCache cache(context, spec.layers, spec.kv_heads * spec.head_dim, capacity);
+  KvCache cache = make_cache(context, spec, prompt_tokens, options.max_new_tokens);
   Sampler sampler(options.sampling);
   StreamDecoder decode(tokenizer, true);
   StopFilter filter(options.stop);
@@ -115,7 +135,7 @@ Generated generate_after(Context& context, Decoder& decoder, const Tokenizer& to
       break;
     }
     if (static_cast<std::int64_t>(out.tokens.size()) == options.max_new_tokens) out.stopped_by = "length";
-    if (out.stopped_by.empty() && cache.length() == capacity) out.stopped_by = "context";
+    if (out.stopped_by.empty() && cache.length() == cache.capacity()) out.stopped_by = "context";
     if (!out.stopped_by.empty()) break;
     logits = next_logits(context, decoder, cache, std::span(&token, 1));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,5 +38,13 @@ Generated generate(Context& context, Decoder& decoder, const Tokenizer& tokenize
 Generated generate_after(Context& context, Decoder& decoder, const Tokenizer& tokenizer,
                          std::vector<std::int32_t> prompt, const GenerateOptions& options,
                          const std::function<void(std::string_view)>& on_text = {});
+
+// Logits after further tokens of a sequence, at least one of them.
+Tensor next_logits(Context& context, Decoder& decoder, KvCache& cache, std::span<const std::int32_t> tokens);
+
+// To be called in a rehearsal: takes the memory of the longest text that generate_after can make. Throws as
+// it does.
+void rehearse_generation(Context& context, Decoder& decoder, std::int64_t prompt_tokens,
+                         std::int64_t max_new_tokens);
 
 }  // namespace lode

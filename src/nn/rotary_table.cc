@@ -6,6 +6,8 @@
 #include <numbers>
 #include <numeric>
 
+#include "core/rehearsal.h"
+
 namespace lode {
 namespace {
 
@@ -49,6 +51,7 @@ double dynamic_theta(const RotarySpec& spec, std::int64_t length) {
 
 void allocate(Memory& memory, const RotarySpec& spec, std::int64_t rows, RotaryTable& table) {
   table.rotary_dim = spec.rotary_dim;
+  table.cos = table.sin = Tensor();  // the smaller ones go first
   table.cos = Tensor(memory, MemoryTag::program, DType::f32, rows, spec.rotary_dim / 2);
   table.sin = Tensor(memory, MemoryTag::program, DType::f32, rows, spec.rotary_dim / 2);
 }
@@ -56,6 +59,7 @@ void allocate(Memory& memory, const RotarySpec& spec, std::int64_t rows, RotaryT
 // Rows [begin, begin + count) become positions [first, first + count) of a sequence of `length` tokens.
 void fill_rows(const RotarySpec& spec, std::int64_t length, std::int64_t begin, std::int64_t first,
                std::int64_t count, RotaryTable& table) {
+  if (Rehearsal::active()) return;
   const View cos = table.cos.view(), sin = table.sin.view();
   for (std::int64_t j = 0; j < spec.rotary_dim / 2; ++j) {
     const double frequency = rotary_frequency(spec, j, length);

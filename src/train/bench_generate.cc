@@ -2,21 +2,12 @@
 #include <chrono>
 
 #include "core/fail.h"
+#include "infer/generate.h"
 #include "train/bench.h"
 #include "train/bench_kernels.h"
 
 namespace lode {
 namespace {
-
-// Runs new tokens of one sequence; leaves the logits unused but computed.
-void run_tokens(Context& context, Decoder& decoder, KvCache& cache, std::int32_t count) {
-  const auto n = static_cast<std::size_t>(count);
-  const std::int32_t length[] = {count}, first[] = {static_cast<std::int32_t>(cache.length())};
-  const std::int64_t sample[] = {0};
-  const Batch batch(std::vector<std::int32_t>(n, 1), std::vector<std::int32_t>(n, kIgnoreLabel),
-                    std::vector<float>(n, 0.0f), Segments(length, sample, count, first));
-  decoder.last_logits(context, decoder.forward(context, batch, &cache));
-}
 
 // What a token reads: every matrix in products, the head included; not the table that rows are looked up in.
 double bytes_of_weights(const Decoder& decoder) {
@@ -47,12 +38,13 @@ GenerateBench bench_generate(Engine& engine, const ModelConfig& config, std::int
   GenerateBench out;
   out.weight_bytes = bytes_of_weights(decoder);
   KvCache cache(context, spec.layers, spec.kv_heads * spec.head_dim, prompt_tokens + new_tokens);
-  run_tokens(context, decoder, cache, static_cast<std::int32_t>(prompt_tokens));
+  const std::vector<std::int32_t> prompt(static_cast<std::size_t>(prompt_tokens), 1);
+  next_logits(context, decoder, cache, prompt);
   out.bandwidth = measure_read_bandwidth(engine);
   std::vector<double> seconds;
   for (std::int64_t i = 0; i < new_tokens; ++i) {
     const auto begin = Clock::now();
-    run_tokens(context, decoder, cache, 1);
+    next_logits(context, decoder, cache, std::span(prompt).first(1));
     seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
   }
   out.bandwidth = std::max(out.bandwidth, measure_read_bandwidth(engine));

@@ -73,12 +73,26 @@ std::vector<Change> base_changes(const Recipe& recipe) {
   return out;
 }
 
+bool too_large(std::size_t phase, const MemoryPlan& plan, std::size_t limit) {
+  return phase != 0 && phase + plan.program + MemoryPlan::kRoom > limit;
+}
+
 // Its batches bound the memory of an evaluation, not its result.
 std::vector<Change> evaluation_changes(const Recipe& recipe, const MemoryPlan& plan, std::size_t limit) {
   std::vector<Change> out{{}};
-  const bool too_large = plan.phases.evaluation + plan.program + MemoryPlan::kRoom > limit;
-  if (plan.phases.evaluation != 0 && too_large && recipe.per_device_eval_batch_size > 1)
+  if (too_large(plan.phases.evaluation, plan, limit) && recipe.per_device_eval_batch_size > 1)
     out.push_back({{"per_device_eval_batch_size=1"}, [](Recipe& r) { r.per_device_eval_batch_size = 1; }});
+  return out;
+}
+
+// The samples of a run are for the eye: they can be as short as by default.
+std::vector<Change> sample_changes(const Recipe& recipe, const MemoryPlan& plan, std::size_t limit) {
+  std::vector<Change> out{{}};
+  const std::int64_t tokens = Recipe{}.generate_max_new_tokens;
+  if (too_large(plan.phases.samples, plan, limit) && recipe.generate_max_new_tokens > tokens) {
+    out.push_back({{format("generate_max_new_tokens={}", tokens)},
+                   [tokens](Recipe& r) { r.generate_max_new_tokens = tokens; }});
+  }
   return out;
 }
 
@@ -100,9 +114,12 @@ std::vector<MemoryFix> find_memory_fixes(FileSystem& files, const Recipe& recipe
   const MemoryPlan plan_before = planned(recipe);
   const double before = work_of(recipe, plan_before);
   std::vector<MemoryFix> fixes;
-  const std::vector<std::vector<Change>> dimensions = {batch_changes(recipe), activation_changes(recipe),
-                                                       optimizer_changes(recipe), base_changes(recipe),
-                                                       evaluation_changes(recipe, plan_before, limit)};
+  const std::vector<std::vector<Change>> dimensions = {batch_changes(recipe),
+                                                       activation_changes(recipe),
+                                                       optimizer_changes(recipe),
+                                                       base_changes(recipe),
+                                                       evaluation_changes(recipe, plan_before, limit),
+                                                       sample_changes(recipe, plan_before, limit)};
   std::size_t combinations = 1;
   for (const auto& changes : dimensions) combinations *= changes.size();
   // The first changes nothing.

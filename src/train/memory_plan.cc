@@ -1,22 +1,16 @@
 #include "train/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
-#include "core/fail.h"
 #include "core/rehearsal.h"
 #include "io/safetensors.h"
 #include "kernels/matmul.h"
-#include "observe/system.h"
-#include "train/activation_auto.h"
 #include "train/planned_run.h"
 
 namespace lode {
 namespace {
-
-// Resident beside the allocator's memory in the runs of benchmarks/memory.py: code and libraries, kernels
-// made at run time, stacks, the prepared data and the tokenizer.
-constexpr std::size_t kProgram = std::size_t{42} << 20;
 
 std::vector<std::int64_t> largest_rows(const Rows& rows, std::int64_t count) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(rows.size()));
@@ -79,6 +73,16 @@ std::optional<Batch> largest_evaluation(const Recipe& recipe, const DataSets& da
   return largest;
 }
 
+// Tokens; 0: nothing is generated.
+std::int64_t longest_prompt(const Recipe& recipe, const Tokenizer& tokenizer) {
+  std::size_t longest = 0;
+  // An empty one begins with a token, too.
+  for (const std::string& prompt : recipe.generate_prompts)
+    longest =
+        std::max({longest, tokenizer.encode(prompt, {.add_special_tokens = true}).size(), std::size_t{1}});
+  return static_cast<std::int64_t>(longest);
+}
+
 MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
                        const std::string& model_path, const DataSets& data) {
   const std::int64_t vocabulary = parts.config.spec.vocab_size;
@@ -98,14 +102,17 @@ MemoryPlan plan_memory(FileSystem& files, const Recipe& recipe, const ModelParts
   // As the run does once a minute, for the utilisation that it shows.
   measure_matmul_peak(context.kernel, context.memory, context.dtype, false);
   const MemoryUse step = context.memory.use();
-  MemoryPlan plan{.use = larger_of(load.use, step), .program = kProgram};
-  if (evaluation) {
-    context.profile = nullptr;
+  MemoryPlan plan{.use = larger_of(load.use, step), .program = MemoryPlan::kProgram};
+  context.profile = nullptr;
+  const auto rehearse = [&](std::size_t& phase, const std::function<void()>& work) {
     context.memory.reset_peak();
-    run.evaluate(*evaluation);
+    work();
     plan.use = larger_of(plan.use, context.memory.use());
-    plan.phases.evaluation = context.memory.use().handed_peak;
-  }
+    phase = context.memory.use().handed_peak;
+  };
+  if (evaluation) rehearse(plan.phases.evaluation, [&] { run.evaluate(*evaluation); });
+  if (const std::int64_t prompt = longest_prompt(recipe, parts.tokenizer); prompt > 0)
+    rehearse(plan.phases.samples, [&] { run.generate(prompt, recipe.generate_max_new_tokens); });
   // Both files of a checkpoint are written at the same time, and state that waits in a file is read for it.
   plan.phases.load = load.use.handed_peak + load.mapped;
   plan.phases.step = step.handed_peak;
@@ -140,6 +147,7 @@ Json MemoryPlan::to_json() const {
   for (const auto& [name, bytes] : {std::pair{"load", phases.load},
                                     {"step", phases.step},
                                     {"evaluation", phases.evaluation},
+                                    {"samples", phases.samples},
                                     {"save", phases.save}}) {
     if (bytes != 0) times[name] = static_cast<std::int64_t>(bytes + program);
   }
@@ -169,6 +177,7 @@ std::vector<std::string> MemoryPlan::lines() const {
                                     : "room for the weights alone: " + phases.load_problem);
   phase("step", phases.step, "forward, backward and update");
   if (phases.evaluation != 0) phase("evaluation", phases.evaluation, "the largest batch of the evaluations");
+  if (phases.samples != 0) phase("samples", phases.samples, "the text that generate_prompts ask for");
   phase("save", phases.save, "a step while a checkpoint is written");
   out.push_back(format("{:<14} {:>12}  with {} of room, as memory_limit must allow", "peak",
                        format_bytes(peak()), format_bytes(kRoom)));
@@ -177,47 +186,6 @@ std::vector<std::string> MemoryPlan::lines() const {
   out.push_back(format("largest micro-batch: {} tokens in {} samples, the longest of {}", largest.tokens,
                        largest.samples, largest.longest));
   return out;
-}
-
-std::size_t memory_limit_bytes(const std::string& text) {
-  if (text.empty() || text == "none") return 0;
-  const SystemInfo system = read_system();
-  if (text == "auto") return static_cast<std::size_t>(0.95 * static_cast<double>(system.available_memory));
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  if (number > 0 && number <= 100 && std::string_view(end) == "%")
-    return static_cast<std::size_t>(number / 100 * static_cast<double>(system.total_memory));
-  // A bare number is more likely meant as gigabytes than as bytes.
-  if (number > 0 && text.back() == 'B' && text.find(' ') == std::string::npos) {
-    try {
-      return parse_bytes(text);
-    } catch (const Error&) {
-      // Said below with all that is allowed.
-    }
-  }
-  fail(ErrorKind::usage,
-       "expected a size (6GiB, 800MB), a share of this machine's memory (80%), auto or none; "
-       "found \"{}\"",
-       text);
-}
-
-std::size_t tensor_limit(std::size_t process_limit) {
-  if (process_limit == 0) return 0;
-  constexpr std::size_t kOthers = kProgram + MemoryPlan::kRoom;
-  return process_limit > kOthers ? process_limit - kOthers : 1;
-}
-
-void require_fits(FileSystem& files, const Recipe& recipe, const ModelParts& parts,
-                  const std::string& model_path, const DataSets& data, const MemoryPlan& plan,
-                  std::size_t limit) {
-  if (limit == 0 || plan.peak() <= limit) return;
-  std::string text =
-      format("the run needs {}, memory_limit allows {}", format_bytes(plan.peak()), format_bytes(limit));
-  for (const std::string& line : plan.lines()) text += "\n  " + line;
-  for (const std::string& line :
-       fix_lines(find_memory_fixes(files, recipe, parts, model_path, data, limit), limit))
-    text += "\n" + line;
-  fail(ErrorKind::memory, "{}", text);
 }
 
 }  // namespace lode

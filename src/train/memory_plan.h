@@ -26,13 +26,17 @@ struct MemoryPhases {
   std::size_t load = 0;  // making the model and reading its weights, what is mapped of their files included
   std::size_t step = 0;
   std::size_t evaluation = 0;  // 0: the run has none
+  std::size_t samples = 0;     // of generate_prompts; 0: the run has none
   std::size_t save = 0;        // a step while a checkpoint is written
   std::string load_problem;    // why the weights could not be looked at; load is then the room for them alone
 
-  std::size_t largest() const { return std::max({load, step, evaluation, save}); }
+  std::size_t largest() const { return std::max({load, step, evaluation, samples, save}); }
 };
 
 struct MemoryPlan {
+  // Resident beside the allocator's memory in the runs of benchmarks/memory.py: code and libraries, kernels
+  // made at run time, stacks, the prepared data and the tokenizer.
+  static constexpr std::size_t kProgram = std::size_t{42} << 20;
   // Of a limit, for what a program takes beyond its usual share: a large tokenizer, data prepared just
   // before.
   static constexpr std::size_t kRoom = std::size_t{32} << 20;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "core/fail.h"
+#include "infer/generate.h"
 #include "io/weights.h"
 #include "optim/backward_update.h"
 #include "train/optimizer_setup.h"
@@ -80,12 +81,20 @@ void PlannedRun::step(const Step& step) {
   if (!fused) updater_->step(context, kLearningRate, 1, {});
 }
 
-void PlannedRun::evaluate(const Batch& batch) {
+void PlannedRun::between_steps(const std::function<void()>& work) {
   Context& context = engine_.context();
   const bool was_training = std::exchange(context.training, false);
   context.kernel.workspace->release();
-  decoder_.loss(context, batch, 1.0f);
+  work();
   context.training = was_training;
+}
+
+void PlannedRun::evaluate(const Batch& batch) {
+  between_steps([&] { decoder_.loss(engine_.context(), batch, 1.0f); });
+}
+
+void PlannedRun::generate(std::int64_t prompt_tokens, std::int64_t max_new_tokens) {
+  between_steps([&] { rehearse_generation(engine_.context(), decoder_, prompt_tokens, max_new_tokens); });
 }
 
 std::uint64_t PlannedRun::offloaded_bytes() const {

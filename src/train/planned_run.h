@@ -1,6 +1,7 @@
 // What a training run computes with, made from its recipe but without weights: for plans and measurements.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "data/loader.h"
@@ -33,6 +34,8 @@ class PlannedRun {
   void step(const Step& step);
   // As the run does between steps, without gradients.
   void evaluate(const Batch& batch);
+  // To be called in a rehearsal: what is generated between steps. Throws as rehearse_generation.
+  void generate(std::int64_t prompt_tokens, std::int64_t max_new_tokens);
   // Bytes of the largest tensor of the optimizer's state that is in a file after a step, where a checkpoint
   // has to read it; 0: state is in memory.
   std::size_t largest_stored_state() const;
@@ -42,6 +45,9 @@ class PlannedRun {
   Engine& engine() { return engine_; }
 
  private:
+  // Without gradients and what steps have left in the workspace.
+  void between_steps(const std::function<void()>& work);
+
   const Recipe& recipe_;
   Engine engine_;
   Decoder decoder_;

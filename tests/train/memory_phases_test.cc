@@ -134,6 +134,30 @@ TEST(MemoryPhases, OfEvaluations) {
   EXPECT_EQ(batch->num_tokens(), 4 * recipe.cutoff_len);
 }
 
+// The keys and values of a long sample are more than a step of short rows.
+TEST(MemoryPhases, OfSamples) {
+  const TinyRun run;
+  write_file_atomically(
+      real_files(), run / "long.json",
+      R"({"model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 64,
+          "num_hidden_layers": 8, "num_attention_heads": 1, "num_key_value_heads": 1,
+          "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})");
+  const Overrides evaluate =
+      joined(kQuick, {"model_name_or_path=@/long.json", "eval_dataset=@/text.txt", "eval_strategy=steps",
+                      "eval_steps=1", "generate_max_new_tokens=2000"});
+  const Outcome outcome = run_and_plan(run, joined(evaluate, {"generate_prompts=[\"\", the cat]"}));
+  const MemoryPhases& phases = outcome.plan.phases;
+  const std::int64_t cache = 2 * 8 * 2000 * 64 * 4;
+  EXPECT_GT(phases.samples, static_cast<std::size_t>(cache));
+  // By how much a block is rounded depends on what was free.
+  EXPECT_NEAR(static_cast<double>(phases.samples),
+              outcome.record.at("memory_steps").at("handed_peak").as_double(), 64e3);
+  const auto activations = static_cast<std::size_t>(MemoryTag::activations);
+  EXPECT_EQ(static_cast<std::int64_t>(outcome.plan.use.peak[activations]),
+            outcome.measured("memory_steps", MemoryTag::activations));
+  EXPECT_EQ(run_and_plan(run, evaluate).plan.phases.samples, 0u);
+}
+
 // What a save reads back from the file comes on top of a step.
 TEST(MemoryPhases, OfStateInAFile) {
   const TinyRun run;

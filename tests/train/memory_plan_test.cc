@@ -120,6 +120,23 @@ TEST(MemoryPlan, AnEvaluationThatDoesNotFitIsCutSmaller) {
   EXPECT_EQ(fixes.front().slow_down, 1);
 }
 
+TEST(MemoryPlan, SamplesThatDoNotFitAreCutShorter) {
+  const TinyRun run;
+  write_wide_model(run, 1);
+  std::string config = real_files().read(run / "wide.json");
+  config.replace(config.find("\"max_position_embeddings\": 64"), 29, "\"max_position_embeddings\": 400000");
+  write_file_atomically(real_files(), run / "wide.json", config);
+  const Parts parts =
+      read(run, {"model_name_or_path=@/wide.json", "eval_dataset=@/text.txt", "eval_strategy=epoch",
+                 "generate_prompts=[we]", "generate_max_new_tokens=300000", "optim=adamw_8bit"});
+  const MemoryPlan planned = plan(parts);
+  ASSERT_GT(planned.phases.samples, planned.phases.step);
+  const auto fixes = find_memory_fixes(real_files(), parts.recipe, parts.model,
+                                       parts.recipe.model_name_or_path, parts.data, planned.peak() - 1);
+  ASSERT_FALSE(fixes.empty());
+  EXPECT_EQ(fixes.front().changes, Overrides{"generate_max_new_tokens=64"});
+}
+
 TEST(MemoryPlan, Limits) {
   const std::uint64_t total = read_system().total_memory;
   EXPECT_EQ(memory_limit_bytes("6GiB"), std::size_t{6} << 30);
