@@ -34,6 +34,12 @@ class Saved {
   explicit Saved(Tensor tensor) : tensor_(std::move(tensor)) {}
   explicit Saved(std::shared_ptr<LaterTensor> later) : later_(std::move(later)) {}
   const Tensor& get(Context& context) const { return later_ ? later_->get(context) : tensor_; }
+  // For the last use: when nobody else holds the tensor (unique()), it may be written over.
+  Tensor take(Context& context) {
+    Tensor tensor = get(context);
+    *this = Saved(Tensor());
+    return tensor;
+  }
 
  private:
   Tensor tensor_;

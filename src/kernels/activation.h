@@ -1,5 +1,5 @@
 // Activations of MLPs, keyed by the dtype of the activations (f32, bf16); arithmetic in f32. All outputs are
-// overwritten.
+// overwritten; that of a backward pass may lie in place of an input of its shape.
 #pragma once
 
 #include "kernels/kernel.h"

@@ -256,9 +256,9 @@ Value Decoder::forward(Context& context, const Batch& batch, KvCache* cache) {
 }
 
 TokenLosses Decoder::loss(Context& context, const Batch& batch, float loss_scale) {
-  const Value hidden = forward(context, batch);
+  Value hidden = forward(context, batch);
   const ScopedName scope(context, "head");
-  return head_.loss(context, hidden, batch, loss_scale);
+  return head_.loss(context, std::move(hidden), batch, loss_scale);
 }
 
 Tensor Decoder::last_logits(Context& context, const Value& hidden_TD) {

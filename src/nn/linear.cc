@@ -190,10 +190,12 @@ void Head::add_lora(ParameterList& parameters, const std::string& name, std::siz
                ModuleKind::head);
 }
 
-TokenLosses Head::loss(Context& context, const Value& hidden, const Batch& batch, float loss_scale) const {
-  if (!lora_.active(context)) return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale);
+TokenLosses Head::loss(Context& context, Value hidden, const Batch& batch, float loss_scale) const {
+  if (!lora_.active(context))
+    return linear_cross_entropy(context, std::move(hidden), *weight_, batch, loss_scale);
   const Value z = lora_.down(context, hidden, batch).front();
-  return linear_cross_entropy(context, hidden, *weight_, batch, loss_scale, 0, {z, lora_.first_b()});
+  return linear_cross_entropy(context, std::move(hidden), *weight_, batch, loss_scale, 0,
+                              {z, lora_.first_b()});
 }
 
 Tensor Head::logits(Context& context, const Tensor& hidden) const {

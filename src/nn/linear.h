@@ -97,7 +97,7 @@ class Head {
   Head(ParameterList& parameters, const std::string& name, const Embedding& tied);
 
   // As ops/linear_cross_entropy.h.
-  TokenLosses loss(Context& context, const Value& hidden, const Batch& batch, float loss_scale) const;
+  TokenLosses loss(Context& context, Value hidden, const Batch& batch, float loss_scale) const;
   // Logits f32 [n, vocabulary] of n rows, without a gradient.
   Tensor logits(Context& context, const Tensor& hidden) const;
 

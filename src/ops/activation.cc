@@ -19,6 +19,12 @@ Tensor gelu_values(Context& context, const Tensor& x, GeluKind kind) {
   return y;
 }
 
+// For a result of the same shape and type: over what nobody else needs any more.
+Tensor in_place_of(Context& context, const Tensor& last_used) {
+  if (last_used.unique() && last_used.dtype() == context.dtype) return last_used;
+  return context.activation(last_used.rows(), last_used.cols());
+}
+
 }  // namespace
 
 Value gated(Context& context, const Value& gate_up, GateKind kind, SavePolicy policy) {
@@ -33,12 +39,12 @@ Value gated(Context& context, const Value& gate_up, GateKind kind, SavePolicy po
   }
   context.tape->record(context, "gated", out.gradient,
                        [id = out.gradient, x_id = gate_up.gradient, kind, saved = gate_up.saved(context)](
-                           Context& c, Tape& tape) {
+                           Context& c, Tape& tape) mutable {
                          const Tensor dy = tape.take_gradient(id);
+                         const Tensor x = saved.take(c);
                          OpTimer timer(c, "gated backward", 0, static_cast<double>(dy.bytes()) * 5);
-                         Tensor dx = c.activation(dy.rows(), 2 * dy.cols());
-                         gated_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(),
-                                        dx.view());
+                         Tensor dx = in_place_of(c, x);
+                         gated_backward(dy.dtype(), c.kernel, kind, dy.view(), x.view(), dx.view());
                          tape.add_gradient(c, x_id, std::move(dx));
                        });
   return out;
@@ -58,7 +64,7 @@ Value gelu(Context& context, const Value& x, GeluKind kind, SavePolicy policy) {
       [id = out.gradient, x_id = x.gradient, kind, saved = x.saved(context)](Context& c, Tape& tape) {
         const Tensor dy = tape.take_gradient(id);
         OpTimer timer(c, "gelu backward", 0, static_cast<double>(dy.bytes()) * 3);
-        Tensor dx = c.activation(dy.rows(), dy.cols());
+        Tensor dx = in_place_of(c, dy);
         gelu_backward(dy.dtype(), c.kernel, kind, dy.view(), saved.get(c).view(), dx.view());
         tape.add_gradient(c, x_id, std::move(dx));
       });

@@ -64,16 +64,20 @@ std::size_t row_size(const Tensor& matrix) {
   return static_cast<std::size_t>(matrix.cols()) * size_of(matrix.dtype());
 }
 
-// The chosen rows, then zeros up to a multiple.
-Tensor gather(Context& context, const Tensor& all, const std::vector<std::int64_t>& chosen) {
+// The chosen rows, then zeros up to a multiple. In place where nobody else needs the others: then a batch of
+// few targets never takes more memory than one in which each token has one.
+Tensor gather(Context& context, Tensor all, const std::vector<std::int64_t>& chosen) {
   if (chosen.empty() || !all.defined()) return all;
   const auto count = static_cast<std::int64_t>(chosen.size());
   const std::int64_t rows = (count + kRowMultiple - 1) / kRowMultiple * kRowMultiple;
-  Tensor out = context.activation(rows, all.cols());
-  parallel_for(context.kernel.threads, rows, 64, [&](std::int64_t begin, std::int64_t end) {
+  const bool in_place = all.unique();
+  Tensor out = in_place ? all.slice_rows(0, rows) : context.activation(rows, all.cols());
+  // In place a row is read before another one is written there: rows only move to the front, one after the
+  // other.
+  parallel_for(in_place ? 1 : context.kernel.threads, rows, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       if (i < count) {
-        std::memcpy(row_bytes(out, i), row_bytes(all, chosen[static_cast<std::size_t>(i)]), row_size(all));
+        std::memmove(row_bytes(out, i), row_bytes(all, chosen[static_cast<std::size_t>(i)]), row_size(all));
       } else {
         std::memset(row_bytes(out, i), 0, row_size(all));
       }
@@ -209,7 +213,7 @@ TokenLosses losses_of(const Head& head, const Batch& batch, const std::vector<st
 
 }  // namespace
 
-TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
+TokenLosses linear_cross_entropy(Context& context, Value x, Weight& weight, const Batch& batch,
                                  float loss_scale, std::int64_t chunk_tokens, const LowRankHead& adapter) {
   const std::int64_t tokens = x.data.rows();
   if (tokens != batch.num_tokens() || x.data.cols() != weight.cols()) {
@@ -230,7 +234,7 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
   const bool records = context.tape != nullptr;
   const std::vector<std::int64_t> chosen = chosen_tokens(batch);
   Head head{.context = context,
-            .x = gather(context, x.data, chosen),
+            .x = gather(context, std::move(x.data), chosen),
             .z = gather(context, z.data, chosen),
             .weight = weight,
             .adapter = adapter.b,
@@ -238,8 +242,8 @@ TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weigh
             .b = b ? b->view() : ConstView{},
             .wants_dw = records && weight.gradient() != nullptr,
             .wants_db = records && b && adapter.b->gradient() != nullptr};
-  if (x.wants_gradient()) head.dx = context.activation(head.x.rows(), x.data.cols());
-  if (z.wants_gradient()) head.dz = context.activation(head.x.rows(), z.data.cols());
+  if (x.wants_gradient()) head.dx = context.activation(head.x.rows(), head.x.cols());
+  if (z.wants_gradient()) head.dz = context.activation(head.z.rows(), head.z.cols());
   fill_targets(head, batch, chosen, loss_scale);
   const bool frozen = !head.wants_dw && adapter.b == nullptr;
   if (frozen && chunk_tokens == 0) {

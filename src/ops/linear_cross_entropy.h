@@ -31,7 +31,7 @@ struct LowRankHead {
 // not frozen. Tokens without a target cost no logits. chunk_tokens: tokens whose logits exist at a time; 0:
 // as many as fit 60 MB, at least 128 when the weight is trained; and where neither the weight nor an adapter
 // wants a gradient, no more than a block of the vocabulary at a time (frozen_head.h).
-TokenLosses linear_cross_entropy(Context& context, const Value& x, Weight& weight, const Batch& batch,
+TokenLosses linear_cross_entropy(Context& context, Value x, Weight& weight, const Batch& batch,
                                  float loss_scale, std::int64_t chunk_tokens = 0,
                                  const LowRankHead& adapter = {});
 

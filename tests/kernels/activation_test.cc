@@ -129,6 +129,25 @@ TEST(Gelu, TanhBackwardEqualsDifferences) {
   check_kernel<GeluBackwardCase<GeluKind::tanh>>();
 }
 
+TEST(Activation, BackwardInPlaceOfAnInput) {
+  for_each_target([] {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Rng rng(3, "in place");
+      Matrix dy(dtype, 5, 67), x(dy), dx(dy), gate_up(dtype, 5, 134), dgate_up(gate_up);
+      dy.fill_normal(rng);
+      fill_wide(x, rng);
+      fill_wide(gate_up, rng);
+      TestContext context;
+      gated_backward(dtype, *context, GateKind::silu, dy.view(), gate_up.view(), dgate_up.view());
+      gated_backward(dtype, *context, GateKind::silu, dy.view(), gate_up.view(), gate_up.view());
+      EXPECT_TRUE(gate_up.same_bits(dgate_up));
+      gelu_backward(dtype, *context, GeluKind::erf, dy.view(), x.view(), dx.view());
+      gelu_backward(dtype, *context, GeluKind::erf, dy.view(), x.view(), dy.view());
+      EXPECT_TRUE(dy.same_bits(dx));
+    }
+  });
+}
+
 TEST(Activation, HostileValues) {
   for_each_target([] {
     for (const DType dtype : {DType::f32, DType::bf16}) {

@@ -186,7 +186,7 @@ struct Make {
 // two and three threads give the same bits.
 template <class Case>
 void check_kernel(const std::vector<Shape>& shapes = odd_shapes(),
-                  std::vector<DType> dtypes = {DType::f32, DType::bf16}) {
+                  const std::vector<DType>& dtypes = {DType::f32, DType::bf16}) {
   for_each_target([&] {
     for (const DType dtype : dtypes) {
       for (const Shape& shape : shapes) {

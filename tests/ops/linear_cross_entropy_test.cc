@@ -127,6 +127,42 @@ HeadResult run_head(DType dtype, const Doubles& x, const Doubles& w, const Batch
   return out;
 }
 
+// Rows with a target move together in place when nobody else holds x.
+TEST(LinearCrossEntropy, FewTargetsTakeNoMoreMemoryThanMany) {
+  constexpr std::int64_t kCount = 256, kWidth = 24;
+  Rng rng(6, "few");
+  const Doubles x = Doubles(kCount, kWidth).fill_normal(rng, DType::f32);
+  const Doubles w = Doubles(50, kWidth).fill_normal(rng, DType::f32);
+  const auto run = [&](std::int64_t every, bool shared) {
+    std::vector<std::int32_t> tokens(kCount, 1), labels(kCount, kIgnoreLabel);
+    std::vector<float> weights(kCount, 0.0f);
+    for (std::int64_t t = 0; t < kCount; t += every) {
+      labels[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t % 50);
+      weights[static_cast<std::size_t>(t)] = 1;
+    }
+    const std::int32_t length[] = {kCount};
+    const std::int64_t sample[] = {0};
+    const Batch batch(tokens, labels, weights, Segments(length, sample, kCount));
+    OpContext env(DType::f32, 2);
+    FakeWeight weight(env.memory, w, true);
+    Value in = make_value(env.context, env.tensor(x), true);
+    const GradientId id = in.gradient;
+    const Tensor other = shared ? in.data : Tensor();
+    Doubles dx;
+    env.tape.record(env.context, "leaf", id,
+                    [&](Context&, Tape& tape) { dx = doubles_of(tape.gradient(id).view()); });
+    linear_cross_entropy(env.context, std::move(in), weight, batch, 1);
+    env.tape.backward(env.context);
+    return std::pair(dx.values, env.memory.use().peak[static_cast<std::size_t>(MemoryTag::activations)]);
+  };
+  for (const std::int64_t every : {3, 7, 200}) {
+    const auto alone = run(every, false), shared = run(every, true);
+    EXPECT_EQ(alone.first, shared.first) << every;
+    EXPECT_LT(alone.second, shared.second) << every;
+    EXPECT_LE(alone.second, run(1, false).second) << every;
+  }
+}
+
 TokenLosses evaluate_head(DType dtype, const Doubles& x, const Doubles& w, const Batch& batch) {
   OpContext env(dtype, 2, false);
   FakeWeight weight(env.memory, w);
